@@ -1,9 +1,8 @@
-"""A small AMQP 0-9-1 client without I/O: handshake, one channel, the extension class. For the link and the
-CLI.
+"""A small AMQP 0-9-1 client without I/O, for the link and the CLI: handshake, one channel, extension class.
 
-Claims: `capabilities={"understudy.ha-peer": True}` for the link (user with tag `ha`),
-`{"understudy.management": True}` for operators (tag `administrator`). A server lets such a connection in
-even where it refuses ordinary clients, and lets it use nothing but the extension class.
+Capabilities: `{"understudy.ha-peer": True}` for the link (user with tag `ha`), `{"understudy.management":
+True}` for operators (tag `administrator`). A server accepts such a connection even while it refuses ordinary
+clients, and allows only the extension class on it.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from broker.heartbeat import Heartbeat, HeartbeatVerdict
 from understudy.shared.text import short
 
 SPEAKS_TLS = "the server speaks TLS, and was not spoken to in it"
-"""So its answer says, an alert of TLS."""
+"""The cause, if the server answers with a TLS alert."""
 _EXTENSION = b"\x00\xfa"
 _CLOSE_WAIT = 3.0
-"""Seconds that a connection.close of ours waits for its close-ok."""
+"""Seconds to wait for close-ok after connection.close."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,7 +51,7 @@ class ExtensionReceived:
 class Closed:
     """The connection is over. `code` 0: the socket was lost without a connection.close.
 
-    `by_peer`: the server closed it with connection.close (its code and text are given).
+    `by_peer`: the server sent connection.close with this code and text.
     """
 
     code: int
@@ -64,10 +63,10 @@ ClientEvent = Opened | ExtensionReceived | Closed
 
 
 class ClientConnection:
-    """Drive: `receive`/`eof`/`lost`/`timers` in; `events()` and `take_output()` out; close when
-    `wants_close`.
+    """Drive it with `receive`, `eof`, `lost` and `timers`; read `events()` and `take_output()`; close the
+    socket when `wants_close`.
 
-    `opened`: the handshake is done, and it is not closed.
+    `opened`: the handshake is done, and the connection is not closed.
     """
 
     __slots__ = (
@@ -103,7 +102,7 @@ class ClientConnection:
     # -- input
 
     def receive(self, data: bytes, now: float) -> None:
-        """Bytes arrived. Never raises for what the server sends."""
+        """Bytes arrived. Never raises because of the server's input."""
         self._now = self._life.received = now
         if self._closed:
             return
@@ -193,7 +192,7 @@ class ClientConnection:
         self._pending += len(data)
 
     def take_output(self) -> list[bytes]:
-        """What to write, drained."""
+        """Take all output."""
         out, self._out = self._out, []
         self._pending = 0
         if out:
@@ -201,13 +200,13 @@ class ClientConnection:
         return out
 
     def events(self) -> list[ClientEvent]:
-        """What happened since the last call, in order, drained."""
+        """Take all events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
     def send_extension(self, method_id: int, payload: bytes, channel: int = 1) -> None:
-        """Queue one frame; only while `opened`; `payload` at most `extension_room` octets. Else
-        ValueError."""
+        """Queue one frame. Raises ValueError unless `opened`, or if `payload` exceeds `extension_room`
+        octets."""
         if not self.opened or len(payload) > self.extension_room:
             raise ValueError("connection not open, or payload too large for one frame")
         self._out += (extension_head(channel, method_id, len(payload)), payload, b"\xce")
@@ -225,7 +224,7 @@ class ClientConnection:
     # -- time
 
     def timers(self, now: float) -> None:
-        """Handshake limit, heartbeats, a close that nobody answers."""
+        """Handle the handshake limit, heartbeats and an unanswered close."""
         self._now = now
         if self._closed:
             return
@@ -239,7 +238,7 @@ class ClientConnection:
             self._out.append(HEARTBEAT_FRAME)
 
     def next_deadline(self) -> float | None:
-        """When `timers` wants to be called next."""
+        """When to call `timers` next."""
         if self._closed:
             return None
         if self._deadline is not None:
@@ -253,12 +252,12 @@ class ClientConnection:
         self.lost(now)
 
     def lost(self, now: float) -> None:
-        """The socket is gone."""
+        """The socket is closed."""
         self._now = now
         self._end(self._closing or Closed(0, "the server closed the socket", False))
 
     def close(self, code: int = 200, text: str = "Goodbye") -> None:
-        """connection.close; a `Closed` event follows."""
+        """Send connection.close; a `Closed` event follows."""
         if self._closed or self._closing is not None:
             return
         self._closing = Closed(code, text, False)
@@ -280,5 +279,5 @@ class ClientConnection:
 
 
 def _lower(one: int, other: int) -> int:
-    """The smaller of two heartbeat intervals, where 0 means none asked for."""
+    """The smaller of two heartbeat intervals, where 0 means none."""
     return min(one, other) if one and other else one or other

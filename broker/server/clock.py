@@ -1,16 +1,16 @@
-"""The two clocks of a driver: one that never goes back and counts sleep, and the wall."""
+"""The two clocks of a driver: a monotonic one that includes suspended time, and the wall clock."""
 
 from __future__ import annotations
 
 import time
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A suspended machine must notice that time went by (a lease would otherwise look young): CLOCK_BOOTTIME on
-Linux."""
+"""CLOCK_BOOTTIME on Linux: a suspended machine must notice the elapsed time, or its lease would look younger
+than it is."""
 
 
 def now() -> float:
-    """Seconds that never go back."""
+    """Monotonic seconds."""
     return time.clock_gettime(_CLOCK)
 
 

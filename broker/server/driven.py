@@ -1,4 +1,4 @@
-"""What the shell drives: a broker on its own, or a whole node with outbound dials. Structural types only."""
+"""Protocols of what the shell drives: a standalone broker, or a node with outbound dials."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from broker.peer import Peer
 
 
 class DrivenConnection(Protocol):
-    """An inbound connection's machine. `broker.connection.Connection` is one."""
+    """The state machine of an inbound connection, such as `broker.connection.Connection`."""
 
     wants_close: bool
     paused_reading: bool
 
     @property
     def let_in(self) -> bool:
-        """Has it logged in, and been let in?"""
+        """Whether it has logged in and been accepted."""
 
     @property
     def unsent(self) -> int:
-        """Octets that are to be written."""
+        """Octets that are still to be written."""
 
     @property
     def successor(self) -> DrivenConnection | None:
-        """Whom to drive instead from now on; asked after each `receive`."""
+        """The machine to drive from now on, if another one takes over. Read after each `receive`."""
 
     def receive(self, data: bytes, now: float) -> None: ...
     def eof(self, now: float) -> None: ...
@@ -35,7 +35,7 @@ class DrivenConnection(Protocol):
 
 
 class Driven(Protocol):
-    """A machine with inbound connections and ticks. `Broker` is one. `now`: seconds that never go back."""
+    """A machine with inbound connections and ticks, such as `Broker`. `now`: monotonic seconds."""
 
     def accept(self, peer: Peer, now: float) -> DrivenConnection: ...
     def end_tick(self, now: float, wall_ms: int) -> None: ...
@@ -57,7 +57,7 @@ class DialWanted(Protocol):
 
 @runtime_checkable
 class Dialing(Protocol):
-    """The part of a node that wants outbound connections; a broker on its own has none of this."""
+    """The part of a node that opens outbound connections. A standalone broker does not have it."""
 
     stopped: str | None
 

@@ -1,11 +1,11 @@
-"""When to collect garbage. Owner: `Shell.run`.
+"""Schedules garbage collection. Owner: `Shell.run`.
 
-With a million queued messages an automatic full collection stops the broker for a quarter of a second, to
-find nothing: messages hold no cycles. So automatic collection is off while the shell runs; the young
-generation is collected once it has grown, which looks at new objects only, and after a few ticks in any case:
-while old objects end and new ones come, their number does not tell. Connections leave no cycles: else
-whoever opens and closes them could have everything collected as often as they like. For what they leave in
-spite of all, everything is collected after very many have come and gone.
+With a million queued messages, a full collection stops the broker for a quarter of a second and finds
+nothing, because messages have no cycles. So automatic collection is off while the shell runs. The young
+generation is collected when it has grown, which looks only at new objects, and after a few ticks in any case,
+because the count misleads while old objects are freed and new ones are made. Connections must leave no
+cycles; otherwise a client that opens and closes them could force full collections. As a precaution, a full
+collection runs after very many connections have closed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ YOUNG = 10_000
 TICKS = 8
 """Ticks after which it is collected in any case."""
 CONNECTIONS = 50_000
-"""Connections gone after which everything is collected."""
+"""Closed connections after which a full collection runs."""
 
 
 class GarbageSchedule:
-    """`step` is to be called about once a second, `end_tick` after each tick; `closed` at the end of each
-    connection."""
+    """Call `step` about once a second, `end_tick` after each tick, and `closed` when a connection closes."""
 
     __slots__ = ("_gone", "_ticks")
 
@@ -32,26 +31,26 @@ class GarbageSchedule:
         self._gone = self._ticks = 0
 
     def closed(self) -> None:
-        """A connection is gone."""
+        """Count a closed connection."""
         self._gone += 1
 
     def end_tick(self) -> None:
-        """Collect what is young, if it is much, or may be."""
+        """Collect the young generation if it may be large."""
         self._ticks += 1
         if self._ticks >= TICKS or gc.get_count()[0] > YOUNG:
             self._ticks = 0
             gc.collect(0)
 
     def step(self) -> None:
-        """Collect what is due."""
+        """Run a full collection if one is due."""
         if self._gone >= CONNECTIONS:
             self._gone = 0
             gc.collect()
 
     @contextmanager
     def governing(self) -> Iterator[None]:
-        """Automatic collection is off inside, and what was alive before is never looked at. (Who has switched
-        it off before, to start with millions of messages, has nothing collected.)"""
+        """Turn automatic collection off inside, and exempt the objects that exist before. If it was off
+        already (a start with millions of messages does this), nothing is collected."""
         was_on = gc.isenabled()
         if was_on:
             gc.collect()

@@ -1,9 +1,9 @@
-"""Listening sockets that live through a lack of open files.
+"""Listening sockets that survive a shortage of file descriptors.
 
-Role: what opens every listener of the process, for AMQP and for HTTP. asyncio takes as many connections at
-one wake-up as its backlog is long; when the process may open no more files, it fails, tells and tries again
-as many times, and each of these tries becomes as many a second later, until the log fills the disk. So
-asyncio is told of a backlog of one, and the kernel of the real one.
+Every listener of the process, for AMQP and HTTP, is opened here. asyncio accepts as many connections in one
+wake-up as its backlog is long. When the process may open no more files, each of these attempts fails, is
+logged, and is retried in bulk a second later, until the log fills the disk. So asyncio gets a backlog of one,
+and the kernel the real one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import socket
 from collections.abc import Callable
 
 BACKLOG = 1024
-"""Connections that wait to be taken."""
+"""Connections that may wait to be accepted."""
 
 
 async def listen(
     factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, backlog: int = BACKLOG
 ) -> asyncio.Server:
-    """On all addresses of `host`. Raises OSError."""
+    """Listen on all addresses of `host`. Raises OSError."""
     server = await asyncio.get_running_loop().create_server(factory, host, port, backlog=1)
     return _lengthened(server, backlog)
 
@@ -27,7 +27,7 @@ async def listen(
 async def listen_at(
     factory: Callable[[], asyncio.BaseProtocol], bound: socket.socket, backlog: int = BACKLOG
 ) -> asyncio.Server:
-    """On a socket that is bound already; the server closes it. Raises OSError."""
+    """Listen on a socket that is already bound; the server closes it. Raises OSError."""
     server = await asyncio.get_running_loop().create_server(factory, sock=bound, backlog=1)
     return _lengthened(server, backlog)
 

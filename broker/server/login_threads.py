@@ -1,7 +1,7 @@
-"""The threads that check passwords, so that the event loop never does. Owner: the daemon, beside the shell.
+"""Threads for password checks, so that the event loop never runs one. Owner: the daemon, beside the shell.
 
-Role: the driver of `Logins`. Everything but the check itself happens on the loop. The threads begin with the
-first check; each takes 19 MiB while it checks, and gives way to the loop where cores are short.
+The driver of `Logins`. Everything but the check itself runs on the loop. Threads start with the first check.
+Each takes 19 MiB during a check, and has a lower priority than the loop.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from broker.server.shell import Shell
 
 _NICE = 10
-"""Above the process's own niceness."""
+"""Added to the process's own niceness."""
 
 
 def _threads() -> int:
-    """One, or two where a third core is left for the loop and its neighbours."""
+    """One thread, or two if that leaves a core for the loop and other processes."""
     return 2 if len(os.sched_getaffinity(0)) > 2 else 1
 
 
 class LoginThreads:
-    """`close` when the shell is closed."""
+    """Call `close` when the shell is closed."""
 
     def __init__(self, logins: Logins, shell: Shell, threads: int | None = None) -> None:
         self._logins, self._shell = logins, shell
@@ -41,14 +41,14 @@ class LoginThreads:
         logins.wanted = self._hand_out
 
     def close(self) -> None:
-        """No further check begins; what is being checked is of no use."""
+        """Start no further check. Running checks have no effect."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _hand_out(self) -> None:
-        """As many checks as threads are idle; again when the next pause ends."""
+        """Start a check on each idle thread; again when the next pause ends."""
         while self._idle and not self._closed and (work := self._logins.take(now())) is not None:
             self._idle -= 1
             done = self._executor.submit(work.check.verify)
@@ -65,7 +65,7 @@ class LoginThreads:
             self._timer = self._shell.loop.call_later(max(0.0, deadline - now()), self._hand_out)
 
     def _done(self, work: Work, future: Future[bool | None]) -> None:
-        """On the thread."""
+        """Runs on the check thread."""
         with suppress(RuntimeError):  # the loop is closed
             self._shell.loop.call_soon_threadsafe(self._checked, work, future)
 

@@ -1,9 +1,9 @@
-"""Which sockets may be open: places for clients, and some more for who has not said yet who it is.
+"""Limits on open sockets: places for clients, and a reserve for connections that have not logged in.
 
-Owner: `Shell`. Peers and operators must come in however many clients there are, and nobody knows who comes
-before it has logged in. So there are more places than clients may have: a client that comes when those are
-taken is refused once it has logged in (`Broker.clients_max`), and where no place is left, whoever has been
-longest without logging in makes room. A listener for peers alone has places of its own.
+Owner: `Shell`. Peers and operators must be able to connect however many clients there are, and a connection
+is unknown before its login. So there are more places than clients may have. A client above its limit is
+refused after its login (`Broker.clients_max`). When no place is left, the connection that has been longest
+without a login is closed. A listener for peers has its own places.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from broker.security.access import Door
 
 
 class Caller(Protocol):
-    """Who wants a place, or has one."""
+    """A socket that wants or has a place."""
 
     @property
     def door(self) -> Door:
-        """Whom the listener that it came by is for."""
+        """The kind of connections that its listener accepts."""
 
     @property
     def let_in(self) -> bool:
-        """Has it logged in?"""
+        """Whether it has logged in."""
 
 
 Socket = TypeVar("Socket", bound=Caller)
 
 
 class Places(Generic[Socket]):
-    """`clients` places and `reserve` more; and `reserve` for each listener of peers."""
+    """`clients` places and `reserve` more; also `reserve` for each listener of peers."""
 
     def __init__(self, clients: int, reserve: int) -> None:
         self.clients, self.reserve = clients, reserve
         self._taken: dict[Socket, None] = {}
         self._peers: dict[Socket, None] = {}
         self._strangers: dict[Socket, None] = {}
-        """Who had not logged in when this was last looked at, in order of arrival."""
+        """Sockets that had not logged in at the last look, in order of arrival."""
 
     def __len__(self) -> int:
         return len(self._taken) + len(self._peers)
@@ -45,7 +45,7 @@ class Places(Generic[Socket]):
         return [*self._taken, *self._peers]
 
     def enter(self, socket: Socket) -> tuple[bool, Socket | None]:
-        """Is there a place for it; and who has to go for that."""
+        """Give a socket a place. Returns whether it got one, and the socket to close for it, if any."""
         places, most = self._taken, self.clients + self.reserve
         if socket.door is Door.PEERS:
             places, most = self._peers, self.reserve
@@ -60,7 +60,7 @@ class Places(Generic[Socket]):
         return True, goes
 
     def leave(self, socket: Socket) -> None:
-        """Its place is free. Idempotent."""
+        """Free a place. Idempotent."""
         for places in (self._taken, self._peers, self._strangers):
             places.pop(socket, None)
 

@@ -1,6 +1,5 @@
-"""A connection outward to a host by name or address: its name is looked up first, so that a name that gives
-no address is told apart from a host that does not answer.
-"""
+"""Outbound connections to a host name or address. The name is resolved first, to distinguish an unknown name
+from a host that does not answer."""
 
 from __future__ import annotations
 
@@ -11,14 +10,12 @@ from ipaddress import ip_address
 
 
 class Unresolved(OSError):
-    """The host's name gives no address; the text says so, for people."""
+    """The host name has no address. The text is for people."""
 
 
 async def addresses_of(host: str, port: int, patience: float) -> list[str]:
-    """Addresses of `host`, in the resolver's order; one that is an address already is not looked up, since
-    the threads that do so may all be waiting for a name server. Raises Unresolved, after `patience` seconds
-    at the latest.
-    """
+    """Addresses of `host`, in the resolver's order. A literal address is not resolved, because all resolver
+    threads may be waiting for a name server. Raises Unresolved, after `patience` seconds at the latest."""
     try:
         ip_address(host)
         return [host]
@@ -37,10 +34,10 @@ async def addresses_of(host: str, port: int, patience: float) -> list[str]:
 
 
 async def connect(make: Callable[[], asyncio.BaseProtocol], host: str, port: int, patience: float) -> None:
-    """A TCP connection to the first address of `host` that takes one, `patience` seconds for all of it.
+    """Open a TCP connection to the first address of `host` that accepts one, within `patience` seconds in
+    total.
 
-    Raises Unresolved; ConnectionRefusedError if nobody listens at any of its addresses; TimeoutError and
-    OSError.
+    Raises Unresolved; ConnectionRefusedError if no address has a listener; TimeoutError; OSError.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience
@@ -52,5 +49,5 @@ async def connect(make: Callable[[], asyncio.BaseProtocol], host: str, port: int
             return
         except OSError as error:
             faults.append(error)
-    # What is not a refusal says more: somebody may be there.
+    # An error other than a refusal says more: a host may be there.
     raise next((fault for fault in faults if not isinstance(fault, ConnectionRefusedError)), faults[-1])

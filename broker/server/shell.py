@@ -1,8 +1,7 @@
-"""The asyncio shell: sockets, ticks, timers, limits. It owns every socket and thinks nothing.
+"""The asyncio shell: sockets, ticks, timers, limits. It owns every socket and makes no decisions.
 
-Owner: the daemon. One thread, one event loop. All that arrived in one wake-up of the loop is handed to the
-connections; then one tick: `end_tick`, and one write per connection. Only `wake` may be called from other
-threads.
+Owner: the daemon. One thread, one event loop. All input of one wake-up goes to the connections. Then one tick
+follows: `end_tick`, and one write per connection. Only `wake` may be called from other threads.
 """
 
 from __future__ import annotations
@@ -33,19 +32,20 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("understudy.shell")
 LINGERING_MAX = 1000
-"""Sockets that are closed here and wait for their peer to close, at most; further ones do not wait."""
+"""Maximum closed sockets that wait for their peer to close. Further ones do not wait."""
 RESERVE = 100
-"""Places beyond those of clients."""
+"""Places in addition to those of clients."""
 STRANGERS_SHARE = 0.001
-"""Seconds of each tick for those who have not logged in. A confirm takes some six turns of the loop."""
+"""Seconds of each tick for connections that have not logged in. A confirm takes some six turns of the
+loop."""
 CROWD = 16
-"""So many that wait to be heard keep others waiting at the door."""
+"""While this many new connections wait for their turn, further ones are not read yet."""
 _LINGER_AT_STOP = 0.5
-"""Seconds that a stop waits for such sockets."""
+"""Seconds for which `close` waits for such sockets."""
 
 
 class Shell:
-    """Runs one `Driven` (and its dials, when it is `Dialing`) on the current event loop.
+    """Runs one `Driven` (and its dials, if it is `Dialing`) on the current event loop.
 
     `addresses`: host and port of each listener as bound, port 0 resolved.
     """
@@ -53,28 +53,28 @@ class Shell:
     def __init__(
         self, driven: Driven, *, clients: int = 10_000, reserve: int = RESERVE, lingering: int = LINGERING_MAX
     ) -> None:
-        """`clients`: places for clients; `reserve`: further ones, for peers, operators and who has not logged
-        in yet; `lingering`: for sockets that wait for their peer to close."""
+        """`clients`: places for clients. `reserve`: further places for peers, operators and connections
+        before their login. `lingering`: maximum sockets that wait for their peer to close."""
         self.driven = driven
         self.dialing: Dialing | None = driven if isinstance(driven, Dialing) else None
         self._places: Places[Inbound] = Places(clients, reserve)
         self._lingering_max = lingering
         self._repeats = Repeats[Coded](_LOGGER.warning)
         self.dial_tls: Callable[[], SSLContext] | None = None
-        """Asked at each dial for what TLS it is to be; None: none."""
+        """Returns the TLS context of the next dial; None: no TLS."""
         self.carry: Callable[[], None] | None = None
-        """Called in each tick, once its output is written: takes the machine's questions elsewhere."""
+        """Called in each tick after output is written: passes the machine's requests on."""
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_SIZE))
         self.addresses: list[tuple[str, int]] = []
         self.inbound: dict[DrivenConnection, Inbound] = {}
         self.outbound: dict[int, Outbound] = {}
         self.lingering: dict[Inbound, asyncio.TimerHandle] = {}
-        """Sockets that are closed at this end, with the timer that ends their wait for the peer."""
+        """Sockets closed at this end, with the timer that ends their wait for the peer."""
         self._strangers: dict[Inbound, None] = {}
-        """Who has not logged in and has spoken, in the order of their turns."""
+        """Sockets that have not logged in and have sent something, in the order of their turns."""
         self._newcomers: dict[Inbound, None] = {}
-        """Who waits at the door."""
+        """New sockets that are not read yet."""
         self._dials: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._garbage = GarbageSchedule()
@@ -94,8 +94,8 @@ class Shell:
     async def listen(
         self, host: str, port: int, *, door: Door = Door.ANY, tls: Callable[[], SSLContext] | None = None
     ) -> tuple[str, int]:
-        """Bind one listener; the bound host and port. `door`: whom it is for. `tls`: asked at each connection
-        for what TLS it is to be; None: none. Raises OSError."""
+        """Open a listener. Returns the bound host and port. `door`: the connections that it accepts. `tls`:
+        returns the TLS context of the next connection; None: no TLS. Raises OSError."""
         server = await listen(lambda: Inbound(self, door, tls), host, port)
         self._servers.append(server)
         bound = server.sockets[0].getsockname()
@@ -103,8 +103,8 @@ class Shell:
         return self.addresses[-1]
 
     def admit(self, socket: Inbound) -> bool:
-        """May one more connection come in? Called by the socket itself. Who has been longest without logging
-        in may have to make room for it."""
+        """Whether one more connection may come in; the socket itself calls this. The connection that has been
+        longest without a login may be closed for it."""
         if self._stopping:
             return False
         admitted, goes = self._places.enter(socket)
@@ -119,7 +119,7 @@ class Shell:
         return True
 
     def warn(self, kind: str, said: Coded) -> None:
-        """What strangers may cause any number of times: once a second, with a count."""
+        """Log what remote peers may cause any number of times: once a second, with a count."""
         waits = self._repeats.due is not None
         self._repeats.say(kind, said, now())
         if not waits:
@@ -132,15 +132,15 @@ class Shell:
             self.loop.call_later(max(0.0, self._repeats.due - at), self._flush_repeats)
 
     def come(self, socket: Inbound) -> None:
-        """A stranger has come in. Where others wait to be heard, it is read from after them."""
+        """Register a new connection. While others wait for their turn, it is not read yet."""
         if self._newcomers or len(self._strangers) >= CROWD:
             socket.halt()
             self._newcomers[socket] = None
         self.tick_soon()
 
     def line_up(self, socket: Inbound) -> None:
-        """Hear a stranger in one of the next ticks. However many speak at once, those who have logged in are
-        served in between."""
+        """Serve a socket that has not logged in, in one of the next ticks. Logged-in clients are served in
+        between."""
         self._strangers[socket] = None
         self.tick_soon()
 
@@ -157,16 +157,16 @@ class Shell:
             socket.go_on()
 
     def may_linger(self) -> bool:
-        """May one more socket wait for its peer to close?"""
+        """Whether one more socket may wait for its peer to close."""
         return len(self.lingering) < self._lingering_max
 
     def linger(self, socket: Inbound, limit: float) -> None:
-        """A socket waits for its peer to close, for at most `limit` seconds."""
+        """Let a socket wait at most `limit` seconds for its peer to close."""
         self.lingering[socket] = self.loop.call_later(limit, socket.abort)
         self._all_left.clear()
 
     def lingered(self, socket: Inbound) -> None:
-        """A socket has gone, one that waited or another."""
+        """A socket is closed; it may have been waiting."""
         timer = self.lingering.pop(socket, None)
         if timer is not None:
             timer.cancel()
@@ -186,14 +186,14 @@ class Shell:
     # -- ticks
 
     def wake(self) -> None:
-        """Ask for a tick, from any thread: the store calls this when a sync is done."""
+        """Request a tick, from any thread. The store calls this after a sync."""
         try:
             self.loop.call_soon_threadsafe(self.tick_soon)
         except RuntimeError:
             _LOGGER.debug("woken after the loop was closed")
 
     def tick_soon(self) -> None:
-        """Ask for a tick after all input of this wake-up; loop thread only."""
+        """Request a tick after all input of this wake-up. Loop thread only."""
         if not self._tick_due:
             self._tick_due = True
             self.loop.call_soon(self._tick)
@@ -203,7 +203,7 @@ class Shell:
         try:
             self._run_tick()
         except Exception as error:
-            # The machine is in an unknown state: nothing more may be confirmed by it.
+            # The machine is in an unknown state and must confirm nothing more.
             _LOGGER.exception(codes.TICK_FAILED.say(error=repr(error)))
             self._reason = f"internal error: {error!r}"
             self._stopping = True
@@ -219,7 +219,7 @@ class Shell:
                 self.driven.timers(at)
             self.driven.end_tick(at, wall_ms())
         if self.dialing is not None:
-            # The tick may have waited for a disk, or the process have been stopped in it.
+            # The tick may have waited for a disk, or the process may have been suspended during it.
             self.dialing.before_output(now())
         for connection in self.driven.take_dirty():
             socket = self.inbound.get(connection)
@@ -249,8 +249,7 @@ class Shell:
             self._stop.set()
 
     def _arm(self) -> None:
-        """Have a tick at the driven machine's next deadline. A timer that fires too early just looks
-        again."""
+        """Schedule a tick for the machine's next deadline. A timer that fires too early only checks again."""
         deadline = self.driven.next_deadline()
         if deadline is None:
             return
@@ -287,8 +286,7 @@ class Shell:
     # -- life
 
     async def run(self) -> str | None:
-        """Serve until `request_stop`, or until the node says that it must end; returns the node's reason,
-        if any."""
+        """Serve until `request_stop` or until the node must end. Returns the node's reason, if any."""
         with self._garbage.governing():
             self.tick_soon()
             while not self._stop.is_set():
@@ -299,14 +297,14 @@ class Shell:
         return self._reason
 
     def request_stop(self) -> None:
-        """Begin a graceful stop: `run` returns. Loop thread or signal handler."""
+        """Begin a graceful stop: `run` returns. From the loop thread or a signal handler."""
         self._stop.set()
 
     async def close(self, grace: float = 3.0) -> None:
         """Stop listening, flush output for at most `grace` seconds, then close every socket.
 
-        Call it after the machine was told to stop (it has sent connection.close to its clients by then): from
-        here on it is given input, so that close-ok can come, but no ticks and timers.
+        Call it after the machine was told to stop and has sent connection.close to its clients. From here on
+        the machine gets input, so that close-ok can arrive, but no ticks and timers.
         """
         for server in self._servers:
             server.close()
@@ -325,10 +323,10 @@ class Shell:
         await self._let_linger()
         for socket in [*self._places.all(), *self.outbound.values(), *self.lingering]:
             socket.abort()
-        # One turn of the loop, in which the aborted transports tell their protocols.
+        # One turn of the loop, so that the aborted transports notify their protocols.
         await asyncio.sleep(0)
 
     async def _let_linger(self) -> None:
-        """Clients that were answered just now see the answer, and not a reset."""
+        """Give clients time to read their last answer before a reset."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._all_left.wait(), _LINGER_AT_STOP)

@@ -1,8 +1,8 @@
 """asyncio protocols of the shell: one per inbound connection, one per dial. They carry bytes and decide
 nothing.
 
-Owner: `Shell`. `BufferedProtocol` with a shared 64 KiB buffer: asyncio's own 256 KiB reads cost up to twice
-as much at small windows, and a buffer is only in use between `get_buffer` and `buffer_updated`.
+Owner: `Shell`. Uses `BufferedProtocol` with a shared 64 KiB buffer, because asyncio's own 256 KiB reads cost
+up to twice as much at small windows. The buffer is only in use between `get_buffer` and `buffer_updated`.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ if TYPE_CHECKING:
 
 READ_SIZE = 65536
 STRANGER_SIZE = 8192
-"""Octets that are read at a time from who has not logged in."""
+"""Octets read at once from a connection that has not logged in."""
 WRITE_HIGH = 1 << 20
 WRITE_LOW = 1 << 18
 _SLICE = 1 << 18
-"""Octets that are handed to the transport at a time: it moves all that it holds with each write that the
-kernel takes a part of."""
+"""Octets given to the transport at once. After each partial write by the kernel, the transport moves
+everything it holds."""
 DIAL_TIMEOUT = 2.0
-"""Seconds that a dial may take to connect, and as long again for TLS."""
+"""Seconds for a dial to connect, and as many again for TLS."""
 LINGER = 3.0
-"""Seconds in which a socket being closed sends its last bytes, and drops what the peer still sends."""
+"""Seconds in which a closing socket sends its last bytes and discards the peer's input."""
 DRAINED_MAX = 32 << 20
-"""Octets that a socket being closed reads and drops at most."""
+"""Maximum octets that a closing socket reads and discards."""
 
 _LOGGER = logging.getLogger("understudy.shell")
 
 
 def peer_of(address: Any, door: Door = Door.ANY, *, tls: bool = False) -> Peer:
-    """A `Peer` from what `getpeername` said. `door`: whom the listener is for."""
+    """A `Peer` from the result of `getpeername`. `door`: the connections that the listener accepts."""
     host, port = str(address[0]), int(address[1])
     return Peer(host, port, loopback=is_loopback(host), tls=tls, door=door)
 
 
 def without_cycle(transport: asyncio.BaseTransport | None) -> None:
-    """Its connection is lost: it refers to itself no more. asyncio keeps one of its methods in it, and would
-    leave each transport to the garbage collector."""
+    """Break a reference cycle after a connection was lost: asyncio stores one of the transport's own methods
+    in it, which would leave each transport to the garbage collector."""
     setattr(transport, "_read_ready_cb", None)  # noqa: B010
 
 
 class SocketOwner(Protocol):
-    """What sockets ask of the shell."""
+    """What sockets need from the shell."""
 
     driven: Driven
     loop: asyncio.AbstractEventLoop
     buffer: memoryview
-    """Input of all sockets, in use between `get_buffer` and `buffer_updated`."""
+    """Input buffer of all sockets, in use between `get_buffer` and `buffer_updated`."""
     inbound: dict[DrivenConnection, Inbound]
     outbound: dict[int, Outbound]
 
@@ -83,7 +83,7 @@ class SocketOwner(Protocol):
 
 
 class _Socket(asyncio.BufferedProtocol):
-    """What both kinds share: the buffer, TLS where it is wanted, writing, closing with a limit."""
+    """The common part: the buffer, optional TLS, writing, closing with a limit."""
 
     def __init__(self, shell: SocketOwner) -> None:
         self.shell = shell
@@ -91,7 +91,7 @@ class _Socket(asyncio.BufferedProtocol):
         self.closing = False
         self.tls: TlsStream | None = None
         self._waiting: deque[memoryview] = deque()
-        """What the transport has no room for yet."""
+        """Output for which the transport has no room yet."""
         self._waiting_octets = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -102,8 +102,8 @@ class _Socket(asyncio.BufferedProtocol):
         return self.shell.buffer
 
     def taken(self, arrived: memoryview) -> bytes:
-        """What of the application's is in it. After a fault of TLS, of which `untrusted` is told, and once
-        this end is closing it, nothing more does."""
+        """The application's data in the input. Empty after a TLS fault, which is passed to `untrusted`, and
+        once this end is closing."""
         if self.tls is None:
             return bytes(arrived)
         if self.closing or self.transport is None:
@@ -123,10 +123,10 @@ class _Socket(asyncio.BufferedProtocol):
 
     @abstractmethod
     def untrusted(self, fault: str) -> None:
-        """There is no TLS with the other end, or no more."""
+        """TLS with the other end has failed."""
 
     def write(self, parts: list[bytes], octets: int) -> int:
-        """Write `parts`, of about so many octets; those that the kernel has not taken yet."""
+        """Write `parts`, about `octets` in total. Returns the octets that the kernel has not taken yet."""
         if self.transport is None:
             return 0
         if parts and not self.closing:
@@ -143,7 +143,8 @@ class _Socket(asyncio.BufferedProtocol):
         self._pass_on(transport)
 
     def _pass_on(self, transport: asyncio.Transport) -> bool:
-        """Slices of what waits go to the transport, until it asks for a pause; is nothing left?"""
+        """Pass slices of the waiting output to the transport until it is full. Returns whether nothing is
+        left."""
         while self._waiting and transport.get_write_buffer_size() <= WRITE_HIGH:
             data = self._waiting.popleft()
             if len(data) > _SLICE:
@@ -159,10 +160,10 @@ class _Socket(asyncio.BufferedProtocol):
             self.roomy()
 
     def roomy(self) -> None:
-        """Everything has been passed on, and more may come."""
+        """All waiting output has been passed on, and more may come."""
 
     def close(self) -> None:
-        """Close once what is buffered has gone, or after LINGER."""
+        """Close once buffered output is sent, or after LINGER."""
         if self.closing or self.transport is None:
             return
         self._say_goodbye(self.transport)
@@ -185,8 +186,7 @@ class _Socket(asyncio.BufferedProtocol):
 
 
 class Inbound(_Socket):
-    """A client's, peer's or operator's socket. The limit on handshakes runs from the first moment, TLS
-    included."""
+    """The socket of a client, peer or operator. The handshake limit runs from the start and includes TLS."""
 
     def __init__(self, shell: SocketOwner, door: Door, tls: Callable[[], SSLContext] | None) -> None:
         super().__init__(shell)
@@ -199,13 +199,13 @@ class Inbound(_Socket):
         self._drained = 0
         self._halted = False
         self._unheard = b""
-        """What has arrived from a stranger whose turn has not come."""
+        """Input of a connection without a login whose turn has not come."""
         self._ends = False
-        """After that, the peer will send no more."""
+        """The peer has sent FIN after that input."""
 
     @property
     def let_in(self) -> bool:
-        """Whoever is there has logged in."""
+        """Whether the connection has logged in."""
         return self.connection is not None and self.connection.let_in
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -240,7 +240,7 @@ class Inbound(_Socket):
             self.shell.line_up(self)
 
     def hear(self) -> None:
-        """It is the turn of this socket."""
+        """The turn of this socket has come."""
         if self.connection is None:
             return
         if arrived := self._unheard:
@@ -251,13 +251,13 @@ class Inbound(_Socket):
         self.go_on()
 
     def halt(self) -> None:
-        """Read no more until its turn has come."""
+        """Pause reading until its turn."""
         self._halted = True
         if self.transport is not None:
             self.transport.pause_reading()
 
     def go_on(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._halted = False
         if self.transport is not None and not self.paused:
             self.transport.resume_reading()
@@ -273,7 +273,7 @@ class Inbound(_Socket):
             self._over()
 
     def _succeed(self, connection: DrivenConnection) -> None:
-        """The client speaks another protocol."""
+        """Switch to the machine of another protocol."""
         assert self.connection is not None
         del self.shell.inbound[self.connection]
         self.connection = connection
@@ -298,7 +298,7 @@ class Inbound(_Socket):
             self.shell.tick_soon()
 
     def _left_early(self) -> None:
-        """In the middle of TLS's handshake, and not because this end has closed it."""
+        """Report a peer that left during the TLS handshake, unless this end closed it."""
         tls = self.tls
         if tls is not None and tls.begun and not (tls.open or tls.broken or self.closing):
             tls.broken = True
@@ -323,7 +323,7 @@ class Inbound(_Socket):
         self.shell.lingered(self)
 
     def _release(self) -> None:
-        """The machine is done with this socket, which may linger."""
+        """Tell the machine that this socket is lost. The socket itself may linger."""
         connection, self.connection = self.connection, None
         self._unheard = b""
         if connection is not None:
@@ -333,10 +333,10 @@ class Inbound(_Socket):
             self.shell.left(self)
 
     def close(self) -> None:
-        """Say the last words, then read and drop what the peer still sends until it has closed its end.
+        """Send the last output, then read and discard the peer's input until it closes its end.
 
-        The kernel resets a connection that is closed with input unread: the peer's next write fails, and its
-        client may never see the last words. Bounded by LINGER, DRAINED_MAX and `Shell.may_linger`.
+        If a connection is closed with unread input, the kernel resets it. Then the peer's next write fails,
+        and its client may never see the last output. Bounded by LINGER, DRAINED_MAX and `Shell.may_linger`.
         """
         if self._over_there or self.closing or self.transport is None or not self.shell.may_linger():
             super().close()
@@ -358,7 +358,7 @@ class Inbound(_Socket):
             self.abort()
 
     def serve(self) -> None:
-        """After a tick: write what there is, then follow the connection's wishes."""
+        """After a tick: write the output, then close, pause or resume as the connection demands."""
         connection, transport = self.connection, self.transport
         if connection is None or transport is None:
             return
@@ -375,8 +375,8 @@ class Inbound(_Socket):
 
 
 class Outbound(_Socket):
-    """A socket that the node dialled. It hears of it once that is `ready`, after TLS where that is wanted,
-    and of its end, however early that is."""
+    """A socket that the node dialled. The node hears of it when it is `ready` (after TLS, if any), and of its
+    end, however early."""
 
     def __init__(
         self, shell: SocketOwner, node: Dialing, wanted: DialWanted, context: SSLContext | None
@@ -436,7 +436,7 @@ class Outbound(_Socket):
         if self.shell.outbound.pop(self.dial_id, None) is None:
             return
         if self.ready:
-            # FIN or RST: the peer's kernel answered. Anything else, a timeout above all, is silence.
+            # FIN or RST: the peer's kernel answered. Anything else, above all a timeout, is silence.
             clean = not self.distrust and (
                 exc is None or isinstance(exc, ConnectionResetError | BrokenPipeError)
             )
@@ -449,7 +449,7 @@ class Outbound(_Socket):
         self.shell.tick_soon()
 
     def serve(self) -> None:
-        """After a tick: write what the node has for this dial."""
+        """After a tick: write the node's output for this dial."""
         if self.ready:
             parts = self.node.take_dial_output(self.dial_id)
             self.write(parts, sum(map(len, parts)))

@@ -1,8 +1,8 @@
-"""TLS of one connection without its socket: octets of the wire in, those of the application out, and back.
+"""TLS of one connection without its socket: converts wire octets to application octets and back.
 
-Owner: the socket. asyncio's own TLS keeps a buffer of 256 KiB for each connection, drops the alert that tells
-a refused peer why, and has transports that may not be asked anything once the peer has closed them; here the
-socket stays a plain one, with one write a tick.
+Owner: the socket. asyncio's own TLS keeps a 256 KiB buffer for each connection, drops the alert that tells a
+refused peer the reason, and has transports that fail on any call once the peer has closed. Here the socket
+stays a plain one, with one write a tick.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 import ssl
 
 _PIECE = 16384
-"""What a record of TLS holds at most."""
+"""Maximum octets of a TLS record."""
 
 _NO_TLS = b"\x15\x03\x03\0\x02\x02\x46"
-"""The alert protocol_version, which OpenSSL does not send to who speaks no TLS at all: nodes and operators of
+"""The alert protocol_version. OpenSSL does not send it to peers that do not speak TLS; nodes and operators of
 this broker understand it."""
 
 
 class TlsStream:
-    """`begun`: something has come. `open`: the handshake is done. `ended`: the peer has said goodbye, and
-    sends no more. `broken`: a fault has ended it, or `goodbye`."""
+    """`begun`: input has arrived. `open`: the handshake is done. `ended`: the peer has closed TLS and sends
+    no more. `broken`: a fault or `goodbye` ended the stream."""
 
     __slots__ = ("_incoming", "_outgoing", "_tls", "begun", "broken", "ended", "open")
 
     def __init__(self, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
-        """`server_hostname`: whom this end has dialled; None: it was dialled itself."""
+        """`server_hostname`: the host that this end dialled; None if the peer dialled."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._incoming,
@@ -35,8 +35,8 @@ class TlsStream:
         self.begun = self.open = self.ended = self.broken = False
 
     def receive(self, data: bytes | memoryview) -> bytes:
-        """Octets came; what of the application's is in them. Write `output` afterwards, also when it raises
-        ssl.SSLError: the peer is told why. After that it is `broken`, and sends no more."""
+        """Decode input. Write `output` afterwards, even after ssl.SSLError, which tells the peer the reason.
+        After that error the stream is `broken` and sends no more."""
         try:
             return self._receive(data)
         except ssl.SSLError:
@@ -70,12 +70,12 @@ class TlsStream:
         return True
 
     def shown(self) -> bytes | None:
-        """The peer's certificate in DER, once the handshake is done; None where none was asked for. For whom
-        it is, TLS has looked at only where it dialled."""
+        """The peer's certificate in DER after the handshake; None if none was requested. TLS has checked its
+        names only if this end dialled."""
         return self._tls.getpeercert(binary_form=True) if self.open else None
 
     def send(self, data: bytes) -> bytes:
-        """What to write for that; nothing before the handshake is done, or after `goodbye`."""
+        """The wire octets for `data`; none before the handshake is done or after `goodbye`."""
         if self.open and not self.broken:
             try:
                 self._tls.write(data)
@@ -84,7 +84,7 @@ class TlsStream:
         return self.output()
 
     def goodbye(self) -> bytes:
-        """What to write last. The peer's own goodbye is not waited for."""
+        """The last octets to write. The peer's own close is not awaited."""
         if self.open and not self.broken:
             try:
                 self._tls.unwrap()
@@ -94,5 +94,5 @@ class TlsStream:
         return self.output()
 
     def output(self) -> bytes:
-        """What TLS itself has to write, drained."""
+        """Take what TLS itself has to write."""
         return self._outgoing.read() if self._outgoing.pending else b""

@@ -1,4 +1,4 @@
-"""A publish whose frames are still coming, and where it goes."""
+"""A publish whose frames are still arriving, and its destination."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """What a basic.publish method frame says."""
+    """The fields of a basic.publish method frame."""
 
     exchange: str
     routing_key: str
@@ -21,7 +21,7 @@ class Target(NamedTuple):
 
 
 class Assembly:
-    """One channel's. `size`: octets that it counts for, from its header on."""
+    """The message that one channel assembles. `size`: octets counted for it, from its header on."""
 
     __slots__ = ("kind", "largest", "parts", "remaining", "shown", "size", "target")
 
@@ -30,10 +30,10 @@ class Assembly:
         self.parts: Parts = []
         self.kind = TRANSIENT
         self.remaining = -1
-        """Octets of the body still to come; -1 before the header."""
+        """Octets of the body still missing; -1 before the header."""
         self.largest = 0
         self.shown: LargeMessage | None = None
-        """Who gets its parts while they come."""
+        """The observer that gets its parts while they arrive."""
         self.size = 0
 
 

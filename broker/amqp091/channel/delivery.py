@@ -1,9 +1,9 @@
 """Deliveries of one channel: frames out, unacknowledged messages, credit. The hot path of consuming.
 
-Owner: `Channel`. The queue calls `deliver` (through the channel) with a batch; a batch becomes one list of
-byte strings and one `Run` of tags, so that a message costs no object of its own. What does not fit the
-connection's budget of unsent bytes is staged, by reference and without tags, until it does: a multiple ack
-can only ever reach what was really sent.
+Owner: `Channel`. The queue calls `deliver` (through the channel) with a batch. A batch becomes one list of
+byte strings and one `Run` of tags, so a message needs no object of its own. Messages that exceed the
+connection's budget of unsent bytes are staged by reference, without tags, until they fit. So a multiple ack
+only covers messages that were really sent.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from broker.model.queue.returns import Returns
 
 REPLICATION_ID = "x-replication-id"
-"""Consumer argument that asks for, and header that carries, `<queue uuid hex>:<epoch>:<sequence>`."""
+"""Consumer argument that requests the header of the same name, with `<queue uuid hex>:<epoch>:<sequence>`."""
 
 DELIVERY_COUNT = "x-delivery-count"
-"""Header with the times that a message has come back, where a delivery limit counts them, as in RabbitMQ."""
+"""Header with the number of times that a message has come back, on queues with a delivery limit, as in
+RabbitMQ."""
 
 _ROOM = 192
-"""More than these headers add to a content header frame: names, types, lengths, 32 + 1 + 20 + 1 + 20 octets,
-and 8."""
+"""Upper bound of what these headers add to a content header frame: names, types, lengths, 32 + 1 + 20 + 1 +
+20 octets, and 8."""
 
 
 class ServedConsumer(Consumer):
-    """A consumer with what its channel keeps of it: qos, counts, and the constant start of its deliver
-    frames."""
+    """A consumer with its channel's data: qos, counts, and the constant start of its deliver frames."""
 
     __slots__ = ("_prefixes", "_start", "in_flight", "limit", "queue", "started", "wants_id")
 
@@ -46,10 +46,10 @@ class ServedConsumer(Consumer):
         super().__init__(tag, sink, no_ack=no_ack, exclusive=exclusive)
         self.queue = queue
         self.limit = limit
-        """Most messages in flight; 0 for no limit."""
+        """Maximum messages in flight; 0 for no limit."""
         self.in_flight = 0
         self.started = False
-        """Consume-Ok has gone out: deliveries may follow it."""
+        """Consume-Ok was sent, so deliveries may follow."""
         self.wants_id = arguments.get(REPLICATION_ID) is True
         name = tag.encode()
         self._start = (
@@ -59,8 +59,8 @@ class ServedConsumer(Consumer):
         self._prefixes: dict[int, bytes] = {}
 
     def prefix(self, tail: bytes) -> bytes:
-        """Deliver frame up to its tag, for an envelope whose `deliver_tail` is `tail` (its length is in the
-        size)."""
+        """The deliver frame up to its tag, for an envelope with this `deliver_tail` (the frame size depends
+        on its length)."""
         length = len(tail)
         known = self._prefixes.get(length)
         if known is None:
@@ -71,7 +71,7 @@ class ServedConsumer(Consumer):
 
 
 class Staged:
-    """Batches taken from queues that the connection has no room for yet."""
+    """Batches taken from queues for which the connection has no room yet."""
 
     __slots__ = ("batches",)
 
@@ -89,7 +89,7 @@ class Staged:
 
 
 def fit(entries: list[Entry], budget: int) -> int:
-    """How many of `entries` to send within `budget` bytes of content; at least one."""
+    """How many of `entries` fit into `budget` bytes of content; at least one."""
     if sum([len(entry[2]) for entry in entries]) <= budget:
         return len(entries)
     for count, entry in enumerate(entries):
@@ -102,7 +102,7 @@ def fit(entries: list[Entry], budget: int) -> int:
 def write_deliveries(
     out: list[bytes], consumer: ServedConsumer, tag: int, entries: list[Entry], channel: int, frame_max: int
 ) -> int:
-    """Append deliver and content frames with tags from `tag` on; returns the octets appended."""
+    """Append deliver and content frames with tags from `tag` on. Returns the octets appended."""
     written = 0
     returns = consumer.queue.returns
     start, total = 0, len(entries)
@@ -143,7 +143,7 @@ def _write_run(
 
 
 def with_counts(raws: list[bytes], entries: list[Entry], returns: Returns) -> list[bytes]:
-    """Content frames that say how often each message has come back, if it has."""
+    """Content frames with the delivery count of each message that has come back."""
     return [
         with_header(raw, DELIVERY_COUNT, count) if (count := returns.count(entry)) else raw
         for raw, entry in zip(raws, entries, strict=True)

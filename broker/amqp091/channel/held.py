@@ -1,9 +1,9 @@
-"""Delayed completion of one channel: confirms and replies, released in channel order as the gates move.
+"""Pending confirms and replies of one channel, released in channel order as the gates move.
 
-Owner: `Channel`. Filled during a tick, asked by `Broker.release` at its end. What needs nothing still waits
-for what was held before it. A confirm covers all tags up to its own, and is never sent before the position
-of the last publish it covers is reached (invariant 5): publishes of one tick share a position, so they
-share one entry.
+Owner: `Channel`. Filled during a tick; `Broker.release` asks at its end. A reply without a need still waits
+for earlier ones. A confirm covers all tags up to its own. It is never sent before the position of the last
+publish that it covers is reached (invariant 5). Publishes of one tick share a position, so they share one
+entry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.model.values import ORIGIN, Need, Position
 
 
 class _Item:
-    """One thing to send: a confirm up to `tag`, or a refusal (`refused`), or `frame` and then `after()`."""
+    """One output: a confirm up to `tag`, a nack (`refused`), or `frame` and then `after()`."""
 
     __slots__ = ("after", "durable", "frame", "position", "refused", "tag", "waits")
 
@@ -34,7 +34,7 @@ class _Item:
 
 
 class Held:
-    """The queue of one channel. `confirmed` is the last tag confirmed, or refused, so far."""
+    """The pending output of one channel. `confirmed`: the last tag confirmed or refused so far."""
 
     __slots__ = ("_channel", "_items", "confirmed")
 
@@ -47,7 +47,7 @@ class Held:
         return len(self._items)
 
     def confirm(self, tag: int, need: Need, position: Position) -> None:
-        """Publishes up to `tag` are confirmed once `position` is reached as `need` says."""
+        """Confirm publishes up to `tag` once `position` is reached as `need` demands."""
         if self._items:
             last = self._items[-1]
             same = need is Need.NONE or (
@@ -59,7 +59,7 @@ class Held:
         self._items.append(_Item(position if need is not Need.NONE else ORIGIN, need, tag, b"", None))
 
     def refuse(self, tag: int) -> None:
-        """Publishes up to `tag` that are not confirmed before it were refused: basic.nack."""
+        """Send basic.nack for the publishes up to `tag` that are not confirmed before."""
         item = _Item(ORIGIN, Need.NONE, tag, b"", None)
         item.refused = True
         self._items.append(item)
@@ -67,11 +67,11 @@ class Held:
     def reply(
         self, frame: bytes, need: Need, position: Position, after: Callable[[], None] | None = None
     ) -> None:
-        """`frame` goes out, then `after` runs, once `position` is reached and all before it has gone."""
+        """Send `frame`, then run `after`, once `position` is reached and all earlier output has gone."""
         self._items.append(_Item(position, need, 0, frame, after))
 
     def release(self, completion: Completion, out: list[bytes]) -> list[Callable[[], None]]:
-        """Append to `out` what may go; the callbacks to run after it, in order."""
+        """Append to `out` what may go. Returns the callbacks to run afterwards, in order."""
         items = self._items
         tag = 0
         after: list[Callable[[], None]] = []

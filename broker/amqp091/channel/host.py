@@ -1,4 +1,4 @@
-"""An AMQP 0-9-1 connection, as its handshake and its channels see it. `ServerConnection` is one."""
+"""The AMQP 0-9-1 connection as its handshake and channels see it. `ServerConnection` implements it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Failing(Protocol):
-    """A channel that comes to its end."""
+    """A channel that an error ends."""
 
     assembly: Assembly | None
 
@@ -23,8 +23,8 @@ class Failing(Protocol):
 
 
 class Host(Connection):
-    """`capabilities`: those that the client says it has. `frame_max`: as negotiated; `payload_max`: what of
-    it is not overhead."""
+    """`capabilities`: claimed by the client. `frame_max`: as negotiated. `payload_max`: `frame_max` without
+    overhead."""
 
     __slots__ = ("capabilities", "frame_max", "payload_max")
 
@@ -36,17 +36,18 @@ class Host(Connection):
 
     @abstractmethod
     def tuned(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
-        """Tune-Ok was accepted: the negotiated limits hold from the next frame on."""
+        """Tune-Ok was accepted: the negotiated limits apply from the next frame on."""
 
     @abstractmethod
     def opened(self, now: float) -> None:
-        """Open-Ok is queued: ordinary life begins."""
+        """Open-Ok is queued: the connection is open."""
 
     # -- what ends a channel
 
     @abstractmethod
     def fail(self, channel: Failing, error: AmqpError) -> None:
-        """An error while serving `channel`: closes it, or the connection, as the error's kind says."""
+        """An error occurred in `channel`: close the channel or the connection, as the kind of error
+        demands."""
 
     @abstractmethod
     def forget_channel(self, channel: Failing) -> None:

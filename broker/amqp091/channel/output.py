@@ -1,4 +1,4 @@
-"""What a channel says: frames in order, each once what it reports is safe. Owner: `Channel`."""
+"""The output of a channel: frames in order, each sent once what it reports is safe. Owner: `Channel`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """`held`: what waits for gates, and what waits behind it. A `Holder` of the broker's."""
+    """`held`: output that waits for gates, and output behind it. Implements `broker.connection.Holder`."""
 
     __slots__ = ("connection", "held", "number")
 
@@ -27,8 +27,8 @@ class Output:
         self, frame: bytes, scope: Scope | None = None, after: Callable[[], None] | None = None,
         need: Need = Need.NONE,
     ) -> None:  # fmt: skip
-        """Send `frame`, then run `after`, in channel order; with a scope, once what changed in it is safe,
-        with a need, once that is met."""
+        """Send `frame`, then run `after`, in channel order. With a scope: once changes in that scope are
+        safe. With a need: once the need is met."""
         vhost = self.connection.vhost
         if scope is not None:
             need = vhost.need(scope)
@@ -48,6 +48,6 @@ class Output:
         self.reply(encode_frame(self.number, name, **arguments), scope, need=need)
 
     def drop(self) -> None:
-        """What is held is never said."""
+        """Discard pending output."""
         self.held = Held(self.number)
         self.connection.broker.holding.pop(self, None)

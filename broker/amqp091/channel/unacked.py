@@ -1,7 +1,7 @@
-"""Outstanding deliveries of one channel, and the parsing of acks. Owner: `Channel`; filled by its deliveries.
+"""Outstanding deliveries of one channel, and the parsing of acks. Owner: `Channel`; its deliveries fill it.
 
-A batch of deliveries is one `Run` of consecutive tags, so that a message costs no object of its own; an
-ack, and a series of acks of consecutive single tags, is one range.
+A batch of deliveries is one `Run` of consecutive tags, so a message needs no object of its own. An ack, and a
+series of acks of consecutive single tags, is one range.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
 
 ACK_SIZE = 21
-"""Octets of a basic.ack frame; basic.nack and basic.reject are as long, and have their tag there too."""
+"""Octets of a basic.ack frame. basic.nack and basic.reject have the same length and tag offset."""
 
 _FEW = 64
-"""Messages of a run that grows with each delivery. To take one out of a longer run would cost more."""
+"""Maximum messages of a run that grows with later deliveries. Taking one message out of a longer run would
+cost more."""
 
 _first = attrgetter("first")
 
 
 class Run:
-    """Messages of one delivery batch: consecutive tags from `first`, of one queue and one consumer (None:
-    get)."""
+    """Messages of one delivery batch: consecutive tags from `first`, of one queue and one consumer (None for
+    basic.get)."""
 
     __slots__ = ("consumer", "entries", "first", "queue")
 
@@ -44,7 +45,7 @@ class Run:
 
 
 class UnknownTag(Exception):
-    """A tag that is not outstanding. `settled`: runs before it in the same range, which still count."""
+    """A tag that is not outstanding. `settled`: earlier runs of the same range, which still count."""
 
     def __init__(self, tag: int, settled: list[Run]) -> None:
         super().__init__(tag)
@@ -54,7 +55,7 @@ class UnknownTag(Exception):
 
 class Unacked:
     """Outstanding tags as runs, ascending. Acks in order cost one slice per run, whatever their number.
-    `queues`: those that any of them, and perhaps others before, came from."""
+    `queues`: the queues of these messages, and perhaps of earlier ones."""
 
     __slots__ = ("_runs", "queues")
 
@@ -66,7 +67,7 @@ class Unacked:
         return sum(len(run.entries) for run in self._runs)
 
     def add(self, run: Run) -> None:
-        """Tags must be above all before. A few messages join those before them, if they are few too."""
+        """Add a run with tags above all others. Small runs are joined with the previous small run."""
         runs = self._runs
         if not runs:
             self.queues.clear()
@@ -84,7 +85,7 @@ class Unacked:
         runs.append(run)
 
     def put_back(self, runs: list[Run]) -> None:
-        """Tags that were taken are outstanding again, in their places; neighbours become one run again."""
+        """Make taken tags outstanding again, in their places. Neighbours become one run again."""
         joined: list[Run] = []
         for run in sorted(self._runs + runs, key=_first):
             last = joined[-1] if joined else None
@@ -105,7 +106,7 @@ class Unacked:
         return runs
 
     def take_through(self, tag: int) -> list[Run]:
-        """All up to `tag`, which must itself be outstanding, else UnknownTag and nothing is taken."""
+        """Take all up to `tag`. Raises UnknownTag, with nothing taken, if `tag` itself is not outstanding."""
         runs = self._runs
         at = bisect_right(runs, tag, key=_first) - 1
         if at < 0 or tag >= runs[at].first + len(runs[at].entries):
@@ -116,8 +117,8 @@ class Unacked:
         return taken
 
     def take(self, low: int, high: int) -> list[Run]:
-        """Tags `low` to `high`, each outstanding. UnknownTag at the first that is not, with those before
-        it."""
+        """Take tags `low` to `high`, each outstanding. Raises UnknownTag at the first that is not, with those
+        before it."""
         runs = self._runs
         taken: list[Run] = []
         at = bisect_right(runs, low, key=_first) - 1
@@ -157,23 +158,22 @@ class Unacked:
 
 
 def need_of_dequeue(queue: Queue) -> Need:
-    """When it is safe that messages have left `queue`."""
+    """What a reply needs before it may report that messages left `queue`."""
     if queue.deleted:
         return Need.NONE
     return need_of(queue.content_scope if queue.stored else queue.content_scope & ~Scope.STORE)
 
 
 class AckRange(NamedTuple):
-    """Tags `low` to `high`, each acknowledged on its own; or, where `low` is -1, all up to `high` (0:
-    all)."""
+    """Tags `low` to `high`, each acknowledged on its own. If `low` is -1: all up to `high` (0: all)."""
 
     low: int
     high: int
 
 
 def parse_acks(buf: bytes, pos: int) -> tuple[list[AckRange], int]:
-    """At `pos` is a whole basic.ack frame. It and those of its channel that follow at once; where the rest
-    begins."""
+    """Parse the basic.ack frame at `pos`, which is complete, and those of its channel that follow directly.
+    Returns the ranges and the position behind them."""
     start = buf[pos : pos + 11]
     size = len(buf)
     ranges: list[AckRange] = []
@@ -197,8 +197,8 @@ def parse_acks(buf: bytes, pos: int) -> tuple[list[AckRange], int]:
 
 
 def parse_alike(buf: bytes, pos: int) -> tuple[list[AckRange], int]:
-    """At `pos` is a whole frame of ACK_SIZE octets that settles one tag. That tag, and those of frames that
-    follow at once and differ in nothing else; where the rest begins."""
+    """Parse the frame of ACK_SIZE octets at `pos`, which settles one tag, and the frames that follow directly
+    and differ only in the tag. Returns the ranges and the position behind them."""
     start, bits, size = buf[pos : pos + 11], buf[pos + 19], len(buf)
     ranges: list[AckRange] = []
     low = high = -1

@@ -1,5 +1,7 @@
-"""Whether content frames that no publisher has sent to this broker are a message. Called for those of a
-source elsewhere: whoever delivers, or dead-letters, takes for granted that a message can be read.
+"""Checks that content frames from another broker are a valid message.
+
+Used for a source's messages, which no publisher sent to this broker: delivery and dead-lettering rely on
+readable messages.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from broker.errors import PreconditionFailed, SyntaxError_
 
 _CLASS = b"\0\x3c"
 _LEAST = PROPERTIES_AT + 3
-"""Octets of a header frame: two of flags, and the frame's end."""
+"""Minimum octets of a header frame: up to the properties, two of flags, and the frame end."""
 
 
 def unreadable(raws: Iterable[bytes]) -> str:
-    """What is wrong with the first that is no message; "" if all are. The same properties in a row are looked
-    at once."""
+    """The fault of the first invalid message; "" if all are valid. Equal consecutive properties are checked
+    once."""
     seen = b""
     for raw in raws:
         end = int.from_bytes(raw[3:7], "big") + OVERHEAD
@@ -32,13 +34,13 @@ def unreadable(raws: Iterable[bytes]) -> str:
             except SyntaxError_ as error:
                 return error.text
             except PreconditionFailed:
-                pass  # it can be read; to take such a one was the source's own affair
+                pass  # readable; the source has decided to accept it
             seen = properties
     return ""
 
 
 def _whole(raw: bytes, at: int) -> bool:
-    """Whether the body frames from `at` on hold as much as announced, and end with the message."""
+    """Whether the body frames from `at` on have the announced size and end with the message."""
     size, missing = len(raw), int.from_bytes(raw[11:19], "big")
     while at < size:
         length = int.from_bytes(raw[at + 3 : at + 7], "big")

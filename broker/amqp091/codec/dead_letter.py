@@ -1,10 +1,10 @@
-"""Dead-lettering: what a message becomes when its queue hands it to a dead-letter exchange. Pure functions.
+"""Dead-lettering: what a message becomes when its queue sends it to a dead-letter exchange. Pure functions.
 
-Role: called by whoever serves, for a message that was rejected, has expired, or was pushed out of a full
-queue. Names, fields and the rule for cycles are RabbitMQ's: https://www.rabbitmq.com/docs/dlx (`mc.erl`,
-`rabbit_dead_letter.erl`). The history is kept in the message's own header, as RabbitMQ did up to 3.13, so
-it survives wherever the message does. A client can forge it: what is not a history of at most `MOST_DEATHS`
-entries in `_MOST_OCTETS` is forgotten or cut, and the worst that it can do is lose the forger's own message.
+The serving node calls this for a message that was rejected, has expired, or was pushed out of a full queue.
+Names, fields and the cycle rule are RabbitMQ's: https://www.rabbitmq.com/docs/dlx (`mc.erl`,
+`rabbit_dead_letter.erl`). The death history is in the message's own header, as in RabbitMQ up to 3.13, so it
+survives wherever the message does. A client can forge it. A malformed history, or one above `MOST_DEATHS`
+entries or `_MOST_OCTETS`, is dropped or cut. The worst effect is the loss of the forger's own message.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from broker.model.octets import as_octets, as_text, key_in_table
 from broker.model.queue.removals import Death
 
 MOST_DEATHS = 128
-"""Entries that a history keeps: ladders of delay queues need some thirty."""
+"""Maximum entries of a death history: chains of delay queues need some thirty."""
 _MOST_OCTETS = 32 * 1024
 _LARGEST_ENTRY = 6 * 1024
 _MOST_KEYS = 16
 _LARGEST_HEADER = 128 * 1024
-"""Octets of a header frame: no client has agreed to more."""
+"""Maximum octets of a header frame: no client has agreed to more."""
 _SMALL = 8 * 1024
-"""Octets of a header frame in which no full history has room."""
+"""Octets of a header frame that is too small for a full history."""
 _REMEMBERED = 256
-"""Pieces of headers that messages which die together share; each of a few KiB at most."""
+"""Cached pieces of headers that messages dying together share; each at most a few KiB."""
 _BEFORE_EXPIRATION = (1 << 10, 1 << 9)  # correlation-id, reply-to
 
 _HISTORY = "x-death"
@@ -61,7 +61,7 @@ class _Record(NamedTuple):
 
 @lru_cache(_REMEMBERED)
 def _encoded(record: _Record) -> bytes:
-    """Messages that die together have the same one."""
+    """Cached, because messages that die together have equal records."""
     expiration = record.expiration
     fields = (
         b"" if expiration is None else _text("original-expiration", as_octets(expiration)),
@@ -78,7 +78,7 @@ def _encoded(record: _Record) -> bytes:
 
 @lru_cache(_REMEMBERED)
 def _told(reason: str, queue: str, exchange: str, *, begins: bool) -> bytes:
-    """`x-last-death-...` and, if it is the first one, `x-first-death-...`."""
+    """`x-last-death-...` and, for the first death, `x-first-death-...`."""
     return b"".join(
         _text(f"x-{which}-death-{what}", value)
         for which in (("first", "last") if begins else ("last",))
@@ -87,11 +87,11 @@ def _told(reason: str, queue: str, exchange: str, *, begins: bool) -> bytes:
 
 
 def dead_lettered(raw: bytes, death: Death, *, drop_cc: bool) -> bytes:
-    """The content frames with the history of their deaths, without `expiration`, and with `drop_cc` (the
-    queue sets a routing key of its own) without `CC` and `BCC`; body frames as they are. The history does not
-    tell of `BCC`: consumers see it.
+    """The content frames with their death history, without `expiration`, and with `drop_cc` (the queue sets a
+    routing key) without `CC` and `BCC`. Body frames stay unchanged. The history does not mention `BCC`,
+    because consumers see it.
 
-    A header that would outgrow every peer's frame_max loses its history, and is taken for a cycle.
+    A header that would exceed every peer's frame_max loses its history, and then counts as a cycle.
     """
     start, end = table_span(raw)
     spans = {key: (value, begin, stop) for key, value, begin, stop in entries_of(raw, start, end)}
@@ -114,11 +114,11 @@ def dead_lettered(raw: bytes, death: Death, *, drop_cc: bool) -> bytes:
 
 
 def cycles(raw: bytes, queues: Sequence[str], reason: str) -> Sequence[str]:
-    """To which of `queues` the message, as `dead_lettered` for `reason` left it, may not go.
+    """The `queues` to which the message, as `dead_lettered` made it for `reason`, may not go.
 
-    RabbitMQ's rule: it died in that queue before, and nobody has rejected it since ("messages will be dropped
-    if there was no rejection in the entire cycle"). One whose history is full of automatic deaths, or did
-    not fit, counts as a cycle as well: each would go round for ever otherwise.
+    RabbitMQ's rule: it died in that queue before and was not rejected since ("messages will be dropped if
+    there was no rejection in the entire cycle"). A message whose history is full of automatic deaths, or did
+    not fit, also counts as a cycle. Otherwise it would circulate forever.
     """
     if reason == "rejected":
         return ()
@@ -132,7 +132,7 @@ def cycles(raw: bytes, queues: Sequence[str], reason: str) -> Sequence[str]:
 
 
 def _been_in(raw: bytes) -> set[str] | None:
-    """The queues that it died in since it was last rejected; None: as good as all."""
+    """The queues in which it died since it was last rejected. None: treat as all queues."""
     start, end = table_span(raw)
     history = next((value for key, value, _, _ in entries_of(raw, start, end) if key == _HISTORY), None)
     records = _records(history)
@@ -156,13 +156,13 @@ def _text(key: str, value: str | bytes) -> bytes:
 
 
 def _keys(fields: list[Any]) -> list[str]:
-    """Those that are routing keys."""
+    """The fields that are routing keys."""
     found = map(key_in_table, fields)
     return [key for key in found if key is not None and len(as_octets(key)) <= 255]
 
 
 def _expiration(raw: bytes, at: int) -> tuple[str | None, int, int]:
-    """The property, its start and its end; `at` is the end of the headers."""
+    """The `expiration` property, its start and its end. `at`: the end of the headers."""
     flags = raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1]
     if not flags & EXPIRATION:
         return None, at, at
@@ -175,7 +175,7 @@ def _expiration(raw: bytes, at: int) -> tuple[str | None, int, int]:
 
 
 def _records(history: object) -> list[_Record]:
-    """Those entries of `x-death` that are some, newest first; one of each queue and reason."""
+    """The valid entries of `x-death`, newest first; one for each queue and reason."""
     found: dict[tuple[str, str], _Record] = {}
     for item in history[:MOST_DEATHS] if isinstance(history, list) else ():
         record = _record(item) if isinstance(item, dict) else None
@@ -185,7 +185,7 @@ def _records(history: object) -> list[_Record]:
 
 
 def _record(item: dict[str, Any]) -> _Record | None:
-    """None for what no broker has written."""
+    """None for an entry that no broker has written."""
     queue, reason, exchange = item.get("queue"), item.get("reason"), item.get("exchange", "")
     count, keys, expiration = item.get("count"), item.get("routing-keys"), item.get("original-expiration")
     seconds = item.get("time")
@@ -204,7 +204,7 @@ def _is_name(value: object) -> TypeGuard[str]:
 
 
 def _with(records: list[_Record], death: Death, keys: tuple[str, ...], expiration: str | None) -> list[bytes]:
-    """The history after one more death, encoded: its entry comes first, and counts what it was before."""
+    """The encoded history after one more death. Its entry comes first and continues an earlier count."""
     known = (death.queue, death.reason)
     new = _Record(death.queue, death.reason, death.exchange, keys, 1, death.wall_ms // 1000, expiration)
     for record in records:

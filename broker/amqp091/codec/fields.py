@@ -1,8 +1,8 @@
 """AMQP 0-9-1 field types: strict decoding of strings and tables, and their encoding. Pure functions.
 
-Used by `grammar`. The dialect of tables is the one that RabbitMQ and its clients speak (errata of 0-9-1):
-`s` is a signed 16-bit integer, `b` signed and `B` unsigned 8 bits, `x` a byte array. Every fault is a
-`SyntaxError_` (502), but for arguments that are too large.
+Used by `grammar`. Tables use the dialect of RabbitMQ and its clients (errata of 0-9-1): `s` is a signed
+16-bit integer, `b` signed and `B` unsigned 8 bits, `x` a byte array. Every fault is a `SyntaxError_` (502),
+except arguments that are too large.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any
 from broker.errors import PreconditionFailed, SyntaxError_
 
 MAX_DEPTH = 64
-"""Nesting of tables and arrays that is still read. RabbitMQ has no limit here; a thousand levels is an
-attack."""
+"""Maximum nesting of tables and arrays. RabbitMQ has no limit; a thousand levels is an attack."""
 ARGUMENTS_MAX = 16 * 1024
-"""Octets of the largest table of arguments that is taken. Read, a table takes up to 20 times as many."""
+"""Maximum octets of a table of arguments. A decoded table takes up to 20 times as many."""
 
 _FIXED = {
     "b": struct.Struct(">b"), "B": struct.Struct(">B"), "s": struct.Struct(">h"), "u": struct.Struct(">H"),
@@ -29,11 +28,11 @@ _FIXED = {
 
 
 class Timestamp(int):
-    """Seconds since 1970, unsigned 64-bit: kept as a number, since not every value is a date."""
+    """Seconds since 1970, unsigned 64-bit. Kept as a number, because not every value is a valid date."""
 
 
 class Float32(float):
-    """A 4-byte float, so that it is written back as it came."""
+    """A 4-byte float, so that it is written back unchanged."""
 
 
 def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
@@ -53,7 +52,7 @@ def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_octets(data: bytes, at: int) -> tuple[bytes, int]:
-    """A short string at `at` that is carried and not read: (octets, next offset). Any octets will do."""
+    """A short string at `at`, not decoded: (octets, next offset). Accepts any octets."""
     start = at + 1
     if at >= len(data) or (end := start + data[at]) > len(data):
         raise SyntaxError_("short string past the end of its frame")
@@ -70,7 +69,7 @@ def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def read_table(data: bytes, at: int, depth: int = 0) -> tuple[dict[str, Any], int]:
-    """A field table at `at`: (dict, next offset). The same key twice is refused (bad input 19)."""
+    """A field table at `at`: (dict, next offset). A duplicate key is refused (bad input 19)."""
     if depth >= MAX_DEPTH:
         raise SyntaxError_(f"field table nested deeper than {MAX_DEPTH}")
     start = at + 4
@@ -91,8 +90,8 @@ def read_table(data: bytes, at: int, depth: int = 0) -> tuple[dict[str, Any], in
 
 
 def read_arguments(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    """The arguments of a queue, an exchange, a binding or a consumer at `at`: (dict, next offset). They are
-    kept as long as these are. Too many are refused before they are read (PreconditionFailed)."""
+    """The arguments of a queue, exchange, binding or consumer at `at`: (dict, next offset). Too large a table
+    is refused before it is decoded (PreconditionFailed), because arguments live as long as their object."""
     octets = int.from_bytes(data[at : at + 4], "big")
     if ARGUMENTS_MAX < octets <= len(data) - at - 4:
         raise PreconditionFailed(f"arguments of {octets} octets are above the maximum of {ARGUMENTS_MAX}")
@@ -117,7 +116,7 @@ def _read_array(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
 
 
 def read_value(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Any, int]:
-    """A field of a table that ends at `end`, its type first: (value, next offset)."""
+    """A field, type first, of a table that ends at `end`: (value, next offset)."""
     if at >= end:
         raise SyntaxError_("field without a value")
     tag = chr(data[at])
@@ -155,7 +154,7 @@ def read_value(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Any, int
 
 
 def text_or_octets(raw: bytes) -> str | bytes:
-    """A string is octets by the specification and text by custom; octets only if they must be."""
+    """Text if the octets are UTF-8, else octets. The specification says octets; clients use text."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -163,7 +162,7 @@ def text_or_octets(raw: bytes) -> str | bytes:
 
 
 def write_shortstr(text: str) -> bytes:
-    """Raises ValueError when it is longer than 255 octets."""
+    """Raises ValueError if it is longer than 255 octets."""
     raw = text.encode()
     if len(raw) > 255:
         raise ValueError("short string longer than 255 octets")
@@ -171,7 +170,7 @@ def write_shortstr(text: str) -> bytes:
 
 
 def write_octets(raw: bytes) -> bytes:
-    """The same of octets."""
+    """A short string of octets. Raises ValueError if it is longer than 255."""
     if len(raw) > 255:
         raise ValueError("short string longer than 255 octets")
     return bytes((len(raw),)) + raw
@@ -183,7 +182,7 @@ def write_longstr(raw: str | bytes) -> bytes:
 
 
 def write_table(table: Mapping[str, Any]) -> bytes:
-    """Raises TypeError for a value that has no field type."""
+    """Raises TypeError for a value without a field type."""
     body = b"".join(write_shortstr(key) + _write_value(value) for key, value in table.items())
     return len(body).to_bytes(4, "big") + body
 

@@ -1,5 +1,4 @@
-"""Constants and small pure functions of AMQP 0-9-1 framing (section 4.2.3). Used by every file of this
-package."""
+"""Constants and small pure functions of AMQP 0-9-1 framing (section 4.2.3)."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ head: Callable[[bytes, int], tuple[int, int, int]] = struct.Struct(">BHI").unpac
 """(type, channel, payload size) of the frame at an offset; needs 7 octets."""
 
 PUBLISH = b"\x00\x3c\x00\x28"
-"""Class and method ids of basic.publish, as they open its payload."""
+"""Class and method ids of basic.publish, at the start of its payload."""
 ACK = b"\x00\x3c\x00\x50"
 REJECT = b"\x00\x3c\x00\x5a"
 NACK = b"\x00\x3c\x00\x78"
@@ -43,12 +42,12 @@ def nack_frame(channel: int, tag: int, *, multiple: bool) -> bytes:
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """One whole frame."""
+    """One complete frame."""
     return b"%c%b%b%b\xce" % (kind, channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload)
 
 
 def extension_head(channel: int, method_id: int, length: int) -> bytes:
-    """A frame of the extension class up to its payload of `length` octets; a frame end follows the
+    """A frame of the extension class up to its payload of `length` octets. A frame end follows the
     payload."""
     return struct.pack(">BHIHHI", METHOD, channel, length + 8, 250, method_id, length)
 
@@ -58,16 +57,16 @@ EXTENSION_OVERHEAD = OVERHEAD + 8
 
 
 def body_frames(channel: int, body: bytes, frame_max: int) -> list[bytes]:
-    """`body` cut into body frames of at most `frame_max` octets; none for an empty body."""
+    """`body` split into body frames of at most `frame_max` octets; none for an empty body."""
     room = frame_max - OVERHEAD
     return [frame(BODY, channel, body[at : at + room]) for at in range(0, len(body), room)]
 
 
 def reframe(raw: bytes, channel: int, frame_max: int) -> bytes:
-    """The content frames `raw` again, for another channel or a smaller `frame_max`.
+    """The content frames `raw` for another channel or a smaller `frame_max`.
 
-    The header frame cannot be cut: it stays whole where it is larger, as in RabbitMQ (its errata, 11). Most
-    clients take it; who does not ends its own connection, and the message is anybody else's to consume.
+    The header frame cannot be split: a larger one stays whole, as in RabbitMQ (its errata, 11). Most clients
+    accept it. A client that does not closes its own connection, and others can consume the message.
     """
     number = channel.to_bytes(2, "big")
     at = int.from_bytes(raw[3:7], "big") + OVERHEAD
@@ -84,7 +83,7 @@ def reframe(raw: bytes, channel: int, frame_max: int) -> bytes:
 
 
 def _recut(raw: bytes, at: int, channel: int, frame_max: int) -> bytes:
-    """The body frames from `at` on, joined and cut anew."""
+    """The body frames from `at` on, joined and split again."""
     pieces = []
     while at < len(raw):
         end = at + OVERHEAD + int.from_bytes(raw[at + 3 : at + 7], "big")

@@ -1,8 +1,7 @@
 """The method table of AMQP 0-9-1, read from `grammar.txt` at import into encoders and decoders.
 
-`decode` turns a method frame's payload into (Method, arguments); `encode_frame` the other way. Nothing here
-is on the path of publish, deliver and ack in the common case: those compare and cut bytes (`publish.py`,
-`delivery.py`).
+`decode_arguments` decodes a method frame's payload; `encode_frame` encodes one. Publish, deliver and ack
+normally bypass this module: they compare and slice bytes (`publish.py`, `delivery.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _Reader = Callable[[bytes, int], tuple[Any, int]]
 
 @dataclass(slots=True, frozen=True)
 class Method:
-    """One line of the grammar. `name` is `class.method`, as the specification writes it."""
+    """One line of the grammar. `name` is `class.method`, as in the specification."""
 
     name: str
     class_id: int
@@ -49,7 +48,7 @@ class Method:
 
 
 def parse_grammar(text: str) -> list[Method]:
-    """Methods of a grammar. Raises ValueError naming the line."""
+    """The methods of a grammar. Raises ValueError with the line."""
     methods = []
     class_name, class_id = "", 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -81,7 +80,8 @@ _ids = struct.Struct(">HH").unpack_from
 
 
 def lookup(payload: bytes) -> Method:
-    """The method that a method frame's payload names. Raises 502 when cut short, 540 when there is none."""
+    """The method of a method frame's payload. Raises 502 if it is too short, 540 if there is no such
+    method."""
     if len(payload) < 4:
         raise SyntaxError_("method frame shorter than its class and method ids")
     class_id, method_id = _ids(payload)
@@ -149,7 +149,8 @@ _READERS: dict[str, _Reader] = {
 
 
 def encode(name: str, **arguments: Any) -> bytes:
-    """A method frame's payload. Absent arguments are zero or empty. Raises TypeError for an unknown one."""
+    """A method frame's payload. Missing arguments are zero or empty. Raises TypeError for an unknown
+    argument."""
     method = BY_NAME[name]
     if not _ARGUMENTS[name].issuperset(arguments):
         unknown = sorted(arguments.keys() - _ARGUMENTS[name])
@@ -188,13 +189,13 @@ def _write(kind: str, value: Any) -> bytes:
 
 
 def encode_frame(channel: int, name: str, **arguments: Any) -> bytes:
-    """A whole method frame."""
+    """A complete method frame."""
     return _frame(channel, encode(name, **arguments)) if arguments else _bare_frame(channel, name)
 
 
 @lru_cache(1024)
 def _bare_frame(channel: int, name: str) -> bytes:
-    """An -ok without arguments is the same each time."""
+    """Cached: an -ok without arguments is always the same."""
     return _frame(channel, encode(name))
 
 

@@ -1,4 +1,4 @@
-"""What the model asks of a message's bytes, answered for 0-9-1 content frames."""
+"""The model's `MessageFormat` for AMQP 0-9-1 content frames."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Content headers: checked where they enter, read only where something asks. Pure functions.
+"""Content headers: checked when they arrive, decoded only where needed. Pure functions.
 
-A message's header goes to consumers as it came, so what is malformed must be refused at the publisher's
-connection: it would break others otherwise. Checking is per distinct property list; `publish.py` keeps a
-memo.
+Consumers get a message's header unchanged. So a malformed header must be refused on the publisher's
+connection, or it would break others. Each distinct property list is checked once; `publish.py` keeps a memo.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from broker.model.queue.arguments import LONGEST, field_type
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS, DELIVERY_MODE = 1 << 15, 1 << 14, 1 << 13, 1 << 12
 PRIORITY, EXPIRATION, TIMESTAMP, USER_ID = 1 << 11, 1 << 8, 1 << 6, 1 << 4
 _UNKNOWN = 0b11
-"""Bit 0 says that more flags follow, bit 1 is no property: basic has 14, so both are errors (bad input
-21)."""
+"""Bit 0 announces more flags, bit 1 is not a property: basic has 14, so both are errors (bad input 21)."""
 
 PROPERTIES_AT = 7 + 12
 """Offset of the property flags in a content header frame: head, class, weight, body size."""
@@ -37,7 +35,7 @@ PROPERTIES_AT = 7 + 12
 
 @dataclass(slots=True, frozen=True)
 class Checked:
-    """What the broker itself wants to know of a property list."""
+    """What the broker itself needs from a property list."""
 
     persistent: bool
     user_id: str | None = None
@@ -45,7 +43,7 @@ class Checked:
     """Milliseconds."""
     priority: int = 0
     copies: bool = False
-    """It has further routing keys, in headers `CC` or `BCC`."""
+    """It has further routing keys, in the headers `CC` or `BCC`."""
     blind: bool = False
     """Some of them are in `BCC`, which no consumer may see."""
 
@@ -60,19 +58,20 @@ _KINDS = {
 
 
 MOST_COPIES = 256
-"""Further routing keys that a message may have: each is looked up for each message."""
+"""Maximum further routing keys of a message: each is looked up for each message."""
 
 
 @lru_cache(maxsize=4096)
 def _checked(
     persistent: bool, user_id: str | None, expiration: int | None, priority: int, copies: bool, blind: bool
 ) -> Checked:
-    """One object for equal ones, as a rule: they are compared by identity first."""
+    """Usually one object for equal values: they are first compared by identity."""
     return Checked(persistent, user_id, expiration, priority, copies, blind)
 
 
 def _copies(headers: dict[str, Any]) -> bool:
-    """Are there further routing keys? Raises PreconditionFailed, as RabbitMQ does, for what is no list."""
+    """Whether there are further routing keys. Raises PreconditionFailed, as RabbitMQ does, if they are not a
+    list."""
     found = 0
     for name in ("CC", "BCC"):
         keys = headers.get(name, [])
@@ -87,7 +86,7 @@ def _copies(headers: dict[str, Any]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _expiration(text: str) -> int:
-    """Milliseconds. Raises PreconditionFailed, as RabbitMQ does, for anything but a whole number of them."""
+    """Milliseconds. Raises PreconditionFailed, as RabbitMQ does, unless it is a whole number of them."""
     if not (text.isascii() and text.isdigit()) or len(text) > 12 or int(text) > LONGEST:
         raise PreconditionFailed(
             f"invalid expiration '{text[:40]}': not a number of milliseconds from 0 to {LONGEST}"
@@ -97,7 +96,7 @@ def _expiration(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _plan(flags: int) -> tuple[int, ...]:
-    """The kinds of the properties that `flags` announces, in order; at most 2^14 different ones exist."""
+    """The kinds of the properties that `flags` announces, in order. At most 2^14 different flags exist."""
     if flags & _UNKNOWN:
         raise SyntaxError_("content header with unknown property flags")
     bits = [1 << n for n in range(15, 1, -1)]
@@ -105,10 +104,10 @@ def _plan(flags: int) -> tuple[int, ...]:
 
 
 def check(data: bytes) -> Checked:
-    """Walk a whole property list (flags first). Raises SyntaxError_ (502) for anything malformed, and
-    PreconditionFailed (406) for an expiration that is no number, or routing keys that are no list.
+    """Check a whole property list (flags first). Raises SyntaxError_ (502) for malformed data, and
+    PreconditionFailed (406) for an invalid expiration or routing keys that are not a list.
 
-    On the publishing path for every message whose properties are not those of the one before it.
+    Called on the publishing path for every message whose properties differ from those of the previous one.
     """
     size = len(data)
     if size < 2:
@@ -147,7 +146,7 @@ def check(data: bytes) -> Checked:
 
 
 def table_span(raw: bytes) -> tuple[int, int]:
-    """Start and end of the headers table in a checked header frame; start == end where it would be."""
+    """Start and end of the headers table in a checked header frame. Without a table, both are its place."""
     at = PROPERTIES_AT
     flags = raw[at] << 8 | raw[at + 1]
     at += 2
@@ -160,7 +159,7 @@ def table_span(raw: bytes) -> tuple[int, int]:
 
 
 def entries_of(raw: bytes, start: int, end: int) -> Iterator[tuple[str, Any, int, int]]:
-    """Key, value, and start and end of each entry of the table at `start`, which ends at `end`."""
+    """Key, value, start and end of each entry of the table at `start`, which ends at `end`."""
     at = start + 4
     while at < end:
         begin = at
@@ -170,13 +169,13 @@ def entries_of(raw: bytes, start: int, end: int) -> Iterator[tuple[str, Any, int
 
 
 def headers_of(raw: bytes) -> dict[str, Any]:
-    """The headers table of a message's content frames; empty when it has none."""
+    """The headers table of a message's content frames; empty without one."""
     start, end = table_span(raw)
     return read_table(raw, start)[0] if end > start else {}
 
 
 def without_bcc(raw: bytes) -> bytes:
-    """The content frames without the header `BCC`: who gets a copy is nobody else's business."""
+    """The content frames without the header `BCC`, whose keys consumers may not see."""
     start, end = table_span(raw)
     kept = [raw[begin:stop] for key, _, begin, stop in entries_of(raw, start, end) if key != "BCC"]
     table = b"".join(kept)
@@ -188,7 +187,8 @@ def without_bcc(raw: bytes) -> bytes:
 
 
 def with_header(raw: bytes, key: str, value: str | int) -> bytes:
-    """The content frames with one more header, replacing one of the same name; body frames as they are."""
+    """The content frames with one more header, which replaces one of the same name. Body frames stay
+    unchanged."""
     start, end = table_span(raw)
     field = b"S" + write_longstr(value) if isinstance(value, str) else b"l" + value.to_bytes(8, "big")
     entry = write_shortstr(key) + field

@@ -1,5 +1,6 @@
-"""Content frames as a 0-9-1 client gets them: numbered for its channel, bodies cut as it agreed to, and in
-its own protocol. The one place of this package that knows of messages published over AMQP 1.0.
+"""Content frames as a 0-9-1 client gets them: for its channel and frame_max, and in its protocol.
+
+The only module of this package that knows of messages published over AMQP 1.0.
 """
 
 from __future__ import annotations
@@ -9,5 +10,5 @@ from broker.amqp10.conversion import as_0_9_1, is_stored
 
 
 def served_frames(raw: bytes, channel: int, frame_max: int) -> bytes:
-    """What is stored, for `channel`."""
+    """The stored frames, for `channel`."""
     return reframe(as_0_9_1(raw) if is_stored(raw) else raw, channel, frame_max)
