@@ -10,17 +10,17 @@
         for delivery in consumer.deliveries():
             print(delivery.body, delivery.redelivered)          # acked, in batches, once the loop comes back
 
-Over TLS the addresses are `amqps://10.0.0.1:5671,...`, and `tls=ClientTls("ca.pem")` says whom to trust.
+For TLS, pass addresses as `amqps://10.0.0.1:5671,...` and the CA file as `tls=ClientTls("ca.pem")`.
 
 docs/reference/clients.md describes refused messages, and slow brokers and applications.
 
-Plain kombu works with a pair too, by its own failover list; the kit adds confirms that are awaited in a
-window, a resend of what is in doubt before anything new, a retry every 50 ms instead of 2 s, and ledgers for
-Spark. `understudy.client.amqp10` is the same over AMQP 1.0; it alone needs Proton.
+Plain kombu also works with a pair, by its own failover list. The kit adds a window of unconfirmed messages,
+a resend of messages in doubt before any new message, a retry every 50 ms instead of 2 s, and ledgers for
+Spark. `understudy.client.amqp10` offers the same over AMQP 1.0, and is the only part that needs Proton.
 
-A publisher or consumer belongs to the thread that uses it and to the process that made it. In a program that
-forks (workers of Celery or gunicorn), each process makes its own, with a name of its own; a child that uses
-its parent's gets a RuntimeError, and disturbs nothing.
+A publisher or consumer belongs to the thread that uses it and to the process that created it. In a program
+that forks (Celery or gunicorn workers), each process creates its own, under its own name. A child process
+that uses its parent's publisher or consumer gets a RuntimeError; the parent is not affected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The brokers that a client knows of, and its times without service: what does not depend on the protocol.
+"""A client's list of brokers, and the outages that it saw: the part that does not depend on the protocol.
 
 Role: the base of both kits' `Failover`. Owner: a publisher or consumer, on its own thread.
 """
@@ -16,9 +16,9 @@ from understudy.shared.addresses import HostPort, TlsHostPort, parse_public_addr
 RETRY = 0.05
 """Seconds between two rounds over all addresses."""
 CONNECT_TIMEOUT = 2.0
-"""Seconds that one broker may take to accept and shake hands; a joining one would hold us longer."""
+"""Seconds for one broker to accept and shake hands. A joining broker would keep the client waiting longer."""
 HEARTBEAT = 5.0
-"""Seconds; a broker that is silent for twice as long is given up."""
+"""Seconds. The client drops a connection on which the broker is silent for twice as long."""
 
 Addresses = str | Sequence[str | HostPort]
 
@@ -27,7 +27,8 @@ ALL_OR_NONE = "with TLS every address is amqps://HOST:PORT"
 
 
 def parse_brokers(addresses: Addresses) -> tuple[HostPort, ...]:
-    """`"host:port,host:port"` or a sequence of such. ValueError for none, or if some only are amqps."""
+    """Parse `"host:port,host:port"`, or a sequence of addresses. Raises ValueError for an empty list, and for
+    a mix of amqps and plain addresses."""
     parsed = parse_public_addresses(addresses if isinstance(addresses, str) else list(addresses))
     if not parsed:
         raise ValueError("at least one address HOST:PORT is needed")
@@ -37,21 +38,21 @@ def parse_brokers(addresses: Addresses) -> tuple[HostPort, ...]:
 
 
 class ConnectFailed(Exception):
-    """No broker of the list let us in for the time that was given. `str()` is one line."""
+    """No broker accepted a connection before the caller gave up. `str()` is one line."""
 
 
 class TimeUp(ConnectFailed):
-    """The time that was given is over; nobody has said to give up."""
+    """The time limit has passed; `given_up` has not asked to stop."""
 
 
 @dataclass(slots=True, frozen=True)
 class Outage:
-    """One stretch without service, in seconds since 1970."""
+    """One period without service, in seconds since 1970."""
 
     began: float
     """Last sign of service before the connection was lost."""
     lost: float
-    """When the loss was seen."""
+    """When the client noticed the loss."""
     ended: float
     """First sign of service on a new connection."""
 
@@ -61,7 +62,7 @@ class Outage:
 
 
 class Brokers(ABC):
-    """Addresses that are tried in turn, credentials, and what became of the connections that were made."""
+    """Addresses that are tried in turn, credentials, and the outages so far."""
 
     def __init__(
         self,
@@ -75,8 +76,8 @@ class Brokers(ABC):
         heartbeat: float = HEARTBEAT,
         tls: ClientTls | None = None,
     ) -> None:
-        """`addresses`: `"host:port,host:port"` or a sequence of such, all of them `amqps://host:port` for
-        TLS, with the files of `tls`. ValueError if there is none, or if they are mixed."""
+        """`addresses`: `"host:port,host:port"`, or a sequence of addresses. For TLS, all of them are
+        `amqps://host:port`, and `tls` names the files. Raises ValueError for an empty or mixed list."""
         self.addresses = parse_brokers(addresses)
         secure = isinstance(self.addresses[0], TlsHostPort)
         if tls is not None and not secure:
@@ -92,12 +93,12 @@ class Brokers(ABC):
         """Connections made so far."""
         self.outages: list[Outage] = []
         self._failed = 0
-        """Tries since the last connection."""
+        """Failed attempts since the last connection."""
         self._last_service = 0.0
         self._lost_at = 0.0
 
     def title(self, queue: str) -> str:
-        """A queue's name as brokers have it in their ledgers: with its virtual host in front, if not `/`."""
+        """A queue's name as brokers write it in their ledgers: after the virtual host, unless that is `/`."""
         return queue if self._virtual_host == "/" else f"{self._virtual_host}/{queue}"
 
     @property
@@ -106,24 +107,24 @@ class Brokers(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """Forget the connection without a word to the broker: it is gone, or not to be trusted."""
+        """Drop the connection without closing it in order: it is lost, or no longer safe to use."""
 
     @abstractmethod
     def close(self) -> None:
-        """Say goodbye, then close; never raises for what the network does."""
+        """Close the connection in order. Never raises for network errors."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """In a process that a fork made: close its descriptor; the connection itself is the parent's."""
+        """In a forked child: close the descriptor. The connection itself stays the parent's."""
 
     def _in_turn(self) -> list[HostPort]:
-        """The addresses, from the one whose turn it is: a caller with little time, who comes again, gets to
-        all of them."""
+        """The addresses, starting with the next one due: repeated calls with short time limits thus try
+        every address."""
         turn = self._failed % len(self.addresses)
         return [*self.addresses[turn:], *self.addresses[:turn]]
 
     def serving(self) -> None:
-        """The caller saw a sign of service (a confirm, a delivery): ends an outage, if there is one."""
+        """Note a sign of service (a confirm or a delivery). This ends an outage, if there is one."""
         now = time.time()
         if self._lost_at:
             self.outages.append(Outage(self._last_service or self._lost_at, self._lost_at, now))
@@ -131,16 +132,16 @@ class Brokers(ABC):
         self._last_service = now
 
     def _note_lost(self) -> None:
-        """An outage has begun, if it had not before."""
+        """Note the start of an outage, unless one has already begun."""
         if not self._lost_at:
             self._lost_at = time.time()
 
     def _check_patience(self, error: Exception, deadline: float | None, given_up: Callable[[], bool]) -> None:
-        """Another try has failed: raises ConnectFailed if it was the last one, TimeUp if for want of time."""
+        """Count a failed attempt. Raises ConnectFailed if the caller gives up, TimeUp after the deadline."""
         self._failed += 1
         try:
             over = given_up()
-        except OSError as wrong:  # not the network's: it would be taken for a lost connection
+        except OSError as wrong:  # the application's: left as it is, it would look like a lost connection
             raise ConnectFailed(f"given up, since whether to is not known: {wrong}") from wrong
         if over:
             raise ConnectFailed(f"given up while no broker served: {error}") from error

@@ -1,7 +1,7 @@
-"""One connection to a broker as the kit uses it: py-amqp's, over a socket that reads while it writes.
+"""One connection to a broker: py-amqp's connection over a socket that reads while it writes.
 
-Role: joins the transport, the reading of content, the broker's word that it takes no more, and heartbeats.
-Owner: a `Failover`, on its thread. py-amqp's part is the handshake, and the methods of channels.
+Role: joins the transport, the content reader, `connection.blocked` and heartbeats. Owner: a `Failover`, on
+its thread. py-amqp itself does the handshake and the channel methods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from understudy.client.content import frame_handler
 from understudy.client.transport import Lost, PlainTransport, SecureTransport
 
 READ_TIMEOUT = 10.0
-"""Seconds that one answer (to a declare, say) may take before the connection counts as lost."""
+"""Seconds to wait for one answer (for example to a declare) before the connection counts as lost."""
 _Base: Any = pyamqp.Connection
 _Channel: Any = pyamqp.Channel
 _Transport: Any = pyamqp.Transport
@@ -24,15 +24,15 @@ _method: Any = getattr(spec, "method")  # noqa: B009 (half typed)
 
 
 class Channel(_Channel):  # type: ignore[misc]
-    """One that the broker has closed stays closed: py-amqp would wait until it has opened it again."""
+    """A channel that stays closed once the broker closed it. py-amqp would reopen it, and wait for that."""
 
     def _do_revive(self) -> None:
         self.is_open = False
 
 
 class Connection(_Base):  # type: ignore[misc]
-    """`blocked`: why the broker takes nothing from publishers now; empty if it does. `patience`: seconds
-    that one answer may take."""
+    """`blocked`: why the broker accepts no messages from publishers now; empty if it accepts them.
+    `patience`: seconds to wait for one answer."""
 
     _METHODS: ClassVar[dict[Any, Any]] = {
         **_Base._METHODS,
@@ -52,23 +52,24 @@ class Connection(_Base):  # type: ignore[misc]
 
     @property
     def unsent(self) -> bool:
-        """Is there something that the network does not take now?"""
+        """Whether some output is waiting for the network."""
         return bool(self._transport.unsent)
 
     @property
     def held_up(self) -> bool:
-        """Is there, or does the broker say that it takes nothing?"""
+        """Whether some output is waiting for the network, or the broker blocks publishers."""
         return bool(self._transport.unsent) or bool(self.blocked)
 
     def blocking_read(self, timeout: float | None = None) -> Any:
-        """One frame, for an answer that is waited for. Raises Lost after `timeout` seconds."""
+        """Read one frame while an answer is awaited. Raises Lost after `timeout` seconds."""
         frame = self._transport.read_frame_within(self.patience if timeout is None else timeout)
         return self._on_inbound_frame(frame)
 
     def serve(self, timeout: float, limit: int) -> bool:
-        """Send what is unsent, and handle what is there, at most `limit` methods; waits up to `timeout`
-        seconds for one method, or until nothing is unsent. Was there either? Raises Lost, and what the broker
-        says."""
+        """Send pending output, and handle at most `limit` methods that have arrived.
+
+        Waits up to `timeout` seconds for one method, or until all output is sent. Returns whether either
+        happened. Raises Lost, and the broker's errors."""
         transport, until, left = self._transport, monotonic() + timeout, limit
         had = len(transport.unsent)
         while left > 0:
@@ -82,8 +83,9 @@ class Connection(_Base):  # type: ignore[misc]
         return left < limit or (had > 0 and not transport.unsent)
 
     def beat(self) -> None:
-        """Say that we live, if nothing else was said since the last call, and look whether the broker does.
-        Called a few times in each interval. Raises Lost after two intervals without a sign of it."""
+        """Send a heartbeat if nothing was sent since the last call, and check that the broker is alive.
+
+        To be called a few times in each interval. Raises Lost after two intervals of silence."""
         if not self.heartbeat:
             return
         transport = self._transport
@@ -102,6 +104,6 @@ class Connection(_Base):  # type: ignore[misc]
 
 
 class Transport(_Transport):  # type: ignore[misc]
-    """What kombu asks for connections."""
+    """The class that kombu asks for connections."""
 
     Connection = Connection

@@ -1,8 +1,9 @@
-"""What a consumer does in any protocol: hands out what has arrived, acks in batches, comes back after a loss,
-and keeps a ledger.
+"""A consumer, independent of the protocol: it hands out messages, and acks them in batches.
 
-Role: the base of both kits' `Consumer`, which knows how a connection begins and how an ack is said on it.
-Owner: the application, on one thread.
+It reconnects after a loss, and keeps a ledger.
+
+Role: the base of both kits' `Consumer`. The subclass opens the connection and sends the acks. Owner: the
+application, on one thread.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from understudy.client.ledgers import Pulse, ReceivedLedger, ReplicationId, new_
 
 PREFETCH = 200
 ACK_EVERY = 50
-"""Messages per ack, at most."""
+"""Most messages that one ack covers."""
 ACK_INTERVAL = 0.05
-"""Seconds that a handled message waits for its ack, at most, while deliveries are asked for."""
+"""Most seconds between a handled message and its ack, while the application asks for deliveries."""
 
 
 class QueueGone(Exception):
@@ -35,12 +36,12 @@ class ConsumerCounts:
     received: int = 0
     """Handed to the caller."""
     redelivered: int = 0
-    """Of these, flagged as perhaps delivered before."""
+    """The part of `received` that is flagged as possibly delivered before."""
     acked: int = 0
 
 
 class AnyDelivery(Protocol):
-    """What both kits' deliveries have in common."""
+    """The common part of both kits' deliveries."""
 
     @property
     def redelivered(self) -> bool: ...
@@ -59,11 +60,11 @@ DeliveryT = TypeVar("DeliveryT", bound=AnyDelivery)
 
 
 class ConsumerBase(ABC, Generic[DeliveryT]):
-    """Each kit gives what is abstract here, and puts into `_arrived` what comes."""
+    """Each kit implements the abstract methods, and appends arriving deliveries to `_arrived`."""
 
     failover: Brokers
     _lost: ClassVar[type[Exception] | tuple[type[Exception], ...]]
-    """What is raised when a connection is gone."""
+    """Exceptions that mean a lost connection."""
 
     def __init__(
         self,
@@ -90,15 +91,15 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         self._ledger = ReceivedLedger(ledger, failover.title(queue))
         self._pulse = Pulse(ledger, ledger_heartbeat)
         self._source: Any = None
-        """What deliveries come by, a channel or a link; None without a connection."""
+        """The channel or link that carries deliveries; None without a connection."""
         self._arrived: deque[DeliveryT] = deque()
-        """What nobody has asked for yet."""
+        """Deliveries that are not handed out yet."""
         self._handled: list[DeliveryT] = []
-        """What is acked with the next batch."""
+        """Deliveries that the next batch acks."""
         self._handled_at = 0.0
         self._ledger_at = 0.0
         self._gone = False
-        """Does the broker say that the queue was deleted?"""
+        """Whether the broker reported that the queue was deleted."""
         self._closed = False
         self._abandoned = False
         forks.mind(self)
@@ -116,10 +117,10 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     def deliveries(
         self, *, until: Callable[[], bool] = lambda: False, poll: float = 0.2
     ) -> Iterator[DeliveryT]:
-        """Messages, one after another; each is acked (in a batch) once the next one is asked for.
+        """Iterate over messages; each is acked (in a batch) once the caller asks for the next one.
 
-        Ends when `until()` says so, asked at least every `poll` seconds and before each message, and once the
-        consumer is closed.
+        Ends when `until()` returns True, or the consumer is closed. `until` is called before each message,
+        and at least every `poll` seconds.
         """
         while not self._closed and not until():
             delivery = self.receive(poll)
@@ -128,8 +129,10 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
                 self.ack(delivery)
 
     def receive(self, timeout: float = 0.0) -> DeliveryT | None:
-        """The next message, waiting up to `timeout` seconds; None if none came, or no broker serves. A try to
-        connect that has begun is finished, within `connect_timeout`. Raises QueueGone.
+        """The next message. Waits up to `timeout` seconds; returns None if no message came or no broker
+        serves.
+
+        A connection attempt that has begun is finished, within `connect_timeout`. Raises QueueGone.
         """
         if not self._arrived:
             self._wait(timeout)
@@ -148,14 +151,14 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             self.counts.redelivered += delivery.redelivered
             self._ledger.received(delivery.id, delivery.redelivered)
             return delivery
-        except BaseException:  # nobody has seen it: an ack of the next one is not to cover it
+        except BaseException:  # the caller has not seen it: a later ack must not cover it
             self._lose()
             raise
 
     def ack(self, delivery: DeliveryT) -> None:
-        """`delivery`, and all handed out before it, are done with. Sent in batches; see `flush`.
+        """Ack `delivery` and all deliveries handed out before it. Acks are sent in batches; see `flush`.
 
-        Of one that was rejected, or done with before, nothing more is said.
+        Does nothing for a delivery that is already acked or rejected.
         """
         if self._is_settled(delivery):
             return
@@ -163,7 +166,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             self._handled_at = time.monotonic()
         try:
             self._handled.extend(self._covered(delivery))
-        except BaseException:  # some of it is forgotten, and not handled
+        except BaseException:  # part of it may be forgotten, and not yet noted as handled
             self._lose()
             raise
         if len(self._handled) >= self._ack_every:
@@ -171,7 +174,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         self._stay_alive()
 
     def reject(self, delivery: DeliveryT, *, requeue: bool) -> None:
-        """Give one message back (`requeue`), or away for good; whatever was acked before is sent first."""
+        """Give one message back to the queue (`requeue`), or reject it for good. Sends pending acks first."""
         if self._is_settled(delivery):
             return
         self._send_ack()
@@ -180,19 +183,19 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
                 self._say_rejected(delivery, requeue)
         except self._lost:
             self._lose()
-        except BaseException:  # a half-written frame: not to be used again
+        except BaseException:  # the frame may be incomplete: do not use the connection again
             self._lose()
             raise
 
     def flush(self) -> None:
-        """Write the acks that are due and the ledger."""
+        """Send all pending acks, and write the ledger."""
         self._send_ack()
         self._ledger.write()
         self._stay_alive()
 
     def close(self) -> None:
-        """Ack what was handled, close, seal the ledger. What was handed out and not acked comes again to
-        others.
+        """Send pending acks, close, and seal the ledger. The broker redelivers messages that were handed out
+        and not acked.
         """
         if self._closed:
             return
@@ -205,46 +208,47 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             self._ledger.close()
 
     def abandon(self) -> None:
-        """Called in each child of a fork: connection, ledger and deliveries are the parent's. What would
-        connect, receive, ack or reject there raises RuntimeError.
+        """Called in each forked child: connection, ledger and deliveries belong to the parent.
+
+        Methods that connect, receive, ack or reject raise RuntimeError in the child.
         """
         self._abandoned = True
         self._forget()
         self._ledger.abandon()
         self.failover.abandon()
 
-    # -- what each kit gives -------------------------------------------------------------------------------
+    # -- implemented by each kit ---------------------------------------------------------------------------
 
     @abstractmethod
     def _begin(self, deadline: float | None) -> Any:
-        """Connect and consume; what deliveries come by. `deadline` is on the clock of `time.monotonic`;
-        raises `_lost`, ConnectFailed, and what will not heal."""
+        """Connect and start consuming; returns the channel or link. `deadline` is a time of `time.monotonic`.
+        Raises `_lost`, ConnectFailed, and errors that no retry can cure."""
 
     @abstractmethod
     def _wait_for_input(self, timeout: float) -> None:
-        """Let come what comes within `timeout` seconds. Raises `_lost`."""
+        """Handle input that arrives within `timeout` seconds. Raises `_lost`."""
 
     @abstractmethod
     def _is_done_with(self, delivery: DeliveryT) -> bool:
-        """Was it acked or rejected? It came by the connection that there is."""
+        """Whether `delivery`, which came by the current connection, is acked or rejected."""
 
     @abstractmethod
     def _covered(self, delivery: DeliveryT) -> Sequence[DeliveryT]:
-        """What an ack of `delivery` is noted for; all of it is done with."""
+        """Mark all deliveries that an ack of `delivery` covers as done, and return them."""
 
     @abstractmethod
     def _say_acks(self, handled: Sequence[DeliveryT]) -> None:
-        """Ack what `_covered` gave, and all before it. Raises `_lost`."""
+        """Send acks for the deliveries that `_covered` returned. Raises `_lost`."""
 
     @abstractmethod
     def _say_rejected(self, delivery: DeliveryT, requeue: bool) -> None:
-        """It is done with. Raises `_lost`."""
+        """Mark `delivery` as done, and send its rejection. Raises `_lost`."""
 
     def _stay_alive(self) -> None:
-        """Say and hear the signs of life that are due, however long the caller works on what has come."""
+        """Send and check the heartbeats that are due, even while the caller works on earlier deliveries."""
 
     def _forget(self) -> None:
-        """Of the connection, and of all that came by it. A kit forgets what it has of its own, too."""
+        """Forget the connection and its deliveries. Each kit also clears its own state."""
         self._source = None
         self._gone = False
         self._arrived.clear()
@@ -270,7 +274,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         return self._given_up()
 
     def _lose(self) -> None:
-        """The connection is gone, and with it every delivery that is not acked."""
+        """Drop the connection and all deliveries that are not acked."""
         self._forget()
         self.failover.drop()
         self._ledger.write()
@@ -297,7 +301,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     # -- acks ----------------------------------------------------------------------------------------------
 
     def _is_settled(self, delivery: DeliveryT) -> bool:
-        """Also one that is of an earlier connection: nothing can be said of it any more."""
+        """Whether no ack or reject can be sent: already done with, or of an earlier connection."""
         self._refuse_if_abandoned()
         return (
             delivery.session != self.failover.connects or self._source is None or self._is_done_with(delivery)

@@ -1,8 +1,9 @@
-"""What a fork leaves to the child: nothing. A publisher or consumer belongs to the process that made it.
+"""Protects publishers and consumers from forks: each belongs to the process that created it.
 
-Role: tells each one that lives, in the child and before anything else runs there, to let go of its connection
-and its ledger. Two processes on one connection would break each other's frames, and two writers of one ledger
-would prove nothing; and as long as a child holds the socket, the broker does not hear that the parent died.
+Role: makes every live publisher and consumer give up its connection and ledger in a forked child, before any
+other code runs there. Two processes on one connection would corrupt each other's frames. Two writers of one
+ledger would make it worthless as evidence. And while a child holds the socket open, the broker does not see
+that the parent died.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ REFUSAL = "was made before a fork, and belongs to the parent: make one in each p
 
 
 class Owned(Protocol):
-    """What one process owns."""
+    """An object that belongs to one process."""
 
     def abandon(self) -> None:
-        """In a child: close every descriptor, without a word to anybody; and refuse from then on."""
+        """Called in a child process: close every descriptor silently, and refuse all later calls."""
 
 
 _owned: WeakSet[Owned] = WeakSet()
 
 
 def mind(owned: Owned) -> None:
-    """Abandon it in the children of this process, for as long as it lives."""
+    """Abandon `owned` in every child that this process forks while `owned` is alive."""
     _owned.add(owned)
 
 

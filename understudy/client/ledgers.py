@@ -1,7 +1,7 @@
-"""What a client writes down of what it sent and received, in any protocol: runs of messages, one line each.
+"""Ledgers of clients: what a publisher sent and what a consumer received, one line for each run of messages.
 
-Role: the ledgers of both kits' publishers and consumers. Owner: a publisher or consumer, on its own thread.
-Without a ledger all of it costs next to nothing.
+Role: used by the publishers and consumers of both kits (0-9-1 and 1.0). Owner: one publisher or consumer, on
+its own thread. A client without a ledger pays next to nothing for these calls.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ ID_HEADER = "x-replication-id"
 _ID = re.compile("([0-9a-f]{32}):([0-9]{1,18}):([0-9]{1,18})")
 _LEDGER_INTERVAL = 0.05
 _newest = 0
-"""The last incarnation that was given, to whichever client."""
+"""The last incarnation given to any client of this process."""
 _newest_lock = threading.Lock()
 
 
 class Pulse:
-    """Heartbeats of a client's ledger, at least every `every` seconds while the kit is called; there is no
-    thread, so an application that stands still is silent in the ledgers, too."""
+    """Writes heartbeats into a client's ledger, at least every `every` seconds while the kit is called.
+
+    There is no thread: the ledger of an application that does not call the kit stays silent."""
 
     __slots__ = ("_at", "_every", "_ledger")
 
@@ -38,27 +39,29 @@ class Pulse:
 
     @property
     def left(self) -> float:
-        """Seconds until `beat` is to be called again, at most a second: the broker wants heartbeats, too."""
+        """Seconds until the next call of `beat`; at most 1, because the broker needs heartbeats, too."""
         return 1.0 if self._ledger is None else min(1.0, max(self._at + self._every - time.monotonic(), 0.01))
 
     def beat(self) -> None:
-        """Cheap, to be called often."""
+        """Write a heartbeat if one is due. Cheap: call it often."""
         if self._ledger is not None and (now := time.monotonic()) - self._at >= self._every:
             self._at = now
             self._ledger.beat()
 
 
 def open_ledger(ledger_dir: Any, name: str, role: str, incarnation: int) -> LedgerWriter | None:
-    """The client's own ledger, or None when it keeps none. Raises LedgerError, and ValueError for a name
-    whose ledger nobody would read."""
+    """Open the client's ledger; None without `ledger_dir`. Raises LedgerError, and ValueError for a name that
+    is not a valid writer name."""
     if ledger_dir is None:
         return None
     return LedgerWriter(str(ledger_dir), parse_writer_name(name), role, incarnation=incarnation)
 
 
 def new_incarnation() -> int:
-    """A number that no earlier life of this client had: milliseconds since 1970, or a bit more, so that two
-    clients of a process never have the same, however soon one follows the other or the clock is set."""
+    """A number for this life of a client: milliseconds since 1970, or more.
+
+    Each call returns a higher number than the last, so two clients of one process never share one, even if
+    they start within a millisecond or the clock is set back."""
     global _newest
     with _newest_lock:
         _newest = max(time.time_ns() // 1_000_000, _newest + 1)
@@ -66,7 +69,7 @@ def new_incarnation() -> int:
 
 
 class ReplicationId(NamedTuple):
-    """Names a message for all time: the queue's UUID (32 hex digits), epoch and sequence."""
+    """Identifies a message permanently: the queue's UUID (32 hex digits), epoch and sequence."""
 
     queue: str
     epoch: int
@@ -77,14 +80,14 @@ class ReplicationId(NamedTuple):
 
 
 def parse_replication_id(text: Any) -> ReplicationId | None:
-    """`"<queue uuid hex>:<epoch>:<sequence>"`, or None if it is no such thing."""
+    """`"<queue uuid hex>:<epoch>:<sequence>"`, or None for any other text."""
     found = _ID.fullmatch(text) if isinstance(text, str) else None
     return None if found is None else ReplicationId(found[1], int(found[2]), int(found[3]))
 
 
 @dataclass(slots=True)
 class _Run:
-    """Messages of one session and one route with adjacent tags and sequences, for one line of the ledger."""
+    """Messages of one session and one route with consecutive tags and sequences: one line of the ledger."""
 
     session: str
     route: tuple[str, str]
@@ -94,6 +97,8 @@ class _Run:
 
 
 class _Ledger(ABC):
+    """Writes to the ledger file through a `LedgerWriter`; does nothing without one."""
+
     __slots__ = ("_writer",)
 
     def __init__(self, writer: LedgerWriter | None) -> None:
@@ -101,7 +106,7 @@ class _Ledger(ABC):
 
     @abstractmethod
     def write(self) -> None:
-        """What has been gathered goes into the ledger, and that to the kernel."""
+        """Write all gathered records to the ledger file, and flush it to the kernel."""
 
     def close(self) -> None:
         if self._writer is not None:
@@ -115,7 +120,7 @@ class _Ledger(ABC):
 
 
 class SentLedger(_Ledger):
-    """A publisher's: which of its own numbers went out under which tags, and what became of these."""
+    """A publisher's ledger: which of its sequences were sent under which tags, and the outcome of each."""
 
     __slots__ = ("_at", "_run")
 
@@ -125,7 +130,7 @@ class SentLedger(_Ledger):
         self._at = 0.0
 
     def sent(self, session: str, exchange: str, routing_key: str, tag: int, sequence: int) -> None:
-        """Before the bytes leave, so that no confirm is ever ahead of its `sent`."""
+        """Call this before the bytes are sent, so that no confirm precedes its `sent` record."""
         if self._writer is None:
             return
         run = self._run
@@ -144,7 +149,7 @@ class SentLedger(_Ledger):
             self._writer.flush()
 
     def settled(self, session: str, first: int, last: int, outcome: str, reason: str | None = None) -> None:
-        """`outcome`: confirmed, nacked or returned. `reason`: the broker's, where it gave one."""
+        """`outcome`: confirmed, nacked or returned. `reason`: the broker's reason, if it gave one."""
         if self._writer is not None:
             self._end_run()
             self._writer.record(outcome, prod=session, first=first, last=last, reason=reason)
@@ -168,8 +173,9 @@ class SentLedger(_Ledger):
 
 
 class ReceivedLedger(_Ledger):
-    """A consumer's: ids as they were handed out, and again once their ack is written. `title`: the queue's
-    name as brokers have it in their ledgers."""
+    """A consumer's ledger: message ids when they were handed out, and again once their ack is written.
+
+    `title`: the queue's name as brokers write it in their ledgers."""
 
     __slots__ = ("_acked", "_named", "_run", "_run_at", "_title")
 
@@ -179,11 +185,11 @@ class ReceivedLedger(_Ledger):
         self._named: set[str] = set()
         self._run: tuple[str, int, int, int, bool] | None = None
         self._run_at = 0
-        """When the first of it was handed out, in microseconds since 1970."""
+        """When the first message of the run was handed out, in microseconds since 1970."""
         self._acked: RangeGatherer[tuple[str, int]] = RangeGatherer()
 
     def received(self, id_: ReplicationId | None, redelivered: bool) -> None:
-        """In arrival order, adjacent ids joined: so that order and repetition stay visible."""
+        """Record ids as they arrive and join only consecutive ones: order and repetition stay visible."""
         if self._writer is None or id_ is None:
             return
         queue, epoch, sequence = id_

@@ -1,12 +1,12 @@
-"""A publisher that loses nothing it was asked to publish, as long as its own process lives.
+"""A publisher that loses no message that it accepted, as long as its own process lives.
 
-Each message is kept until the broker confirms it. When the connection is lost, the publisher finds the broker
-that serves now and sends again, in order, all that is in doubt, before anything new: so order holds for each
-queue, and a message is there at least once.
+It keeps each message until the broker confirms it. After a lost connection it connects to the broker that now
+serves, and resends all messages in doubt, in order, before any new message. Each queue thus keeps its order,
+and receives each message at least once.
 
-Every connection is a new session, `NAME.LIFE.K`, told to the broker in the client property `producer`; within
-it a message is known by its publish tag. The ledger says which of the publisher's own numbers went out under
-which tags. One thread; py-amqp is not thread safe and neither is this.
+Every connection is a new session, `NAME.LIFE.K`. The broker learns the name from the client property
+`producer`. Within a session the publish tag identifies a message. The ledger records which sequence of the
+publisher went out under which tag. One thread only: like py-amqp, this class is not thread safe.
 """
 
 from __future__ import annotations
@@ -31,23 +31,25 @@ from understudy.client.transport import Lost
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 SEQUENCE_HEADER = "x-producer-sequence"
-"""Header of mandatory messages: a returned one is known again by it."""
+"""Header of mandatory messages: identifies a message that the broker returns."""
 HEAR_EVERY = 0.05
-"""Seconds that a publisher only sends, at most, while it is called: then it hears what became of it."""
+"""Longest time, in seconds, that calls of `publish` only send; then one of them also reads confirms."""
 _AROUND_PROPERTIES = 8 + 12
-"""Octets of the frame that they are in, which is one: its own and those of class, weight and size of body."""
+"""Octets around the properties in their single frame: frame overhead, class, weight and body size."""
 _LARGEST_PROPERTIES = 131072 - _AROUND_PROPERTIES
-"""Octets, in a frame of the usual size."""
+"""Octets of properties that fit into a frame of the usual size."""
 _Message: Any = amqp.Message
 
 
 class _Encoded(_Message):  # type: ignore[misc]
-    """A message, encoded once, when it is given to us. py-amqp encodes while it sends, and says of what
-    cannot be that the connection is broken: it would be sent again and again, and hold up all behind it.
+    """A message that is encoded once, when the application publishes it.
+
+    py-amqp encodes while it sends, and reports a message that cannot be encoded as a broken connection. The
+    publisher would then resend the message forever, and block all later ones.
     """
 
     def __init__(self, body: bytes | str, **properties: Any) -> None:
-        """Raises ValueError and TypeError for what cannot be sent."""
+        """Raises ValueError and TypeError for a message that cannot be encoded."""
         try:
             if isinstance(body, str):
                 body = body.encode(properties.setdefault("content_encoding", "utf-8"))
@@ -68,7 +70,7 @@ class _Encoded(_Message):  # type: ignore[misc]
 
 @lru_cache(maxsize=512)
 def _check_route(exchange: str, routing_key: str) -> None:
-    """Raises ValueError and TypeError for what no frame takes."""
+    """Raises ValueError and TypeError for names that do not fit into a frame."""
     for name in (exchange, routing_key):
         if not isinstance(name, str):
             raise TypeError(f"exchange and routing key are str, not {type(name).__name__}")
@@ -86,41 +88,43 @@ class _Kept:
     mandatory: bool
     message: Any
     returned: Callable[[], None] | None = None
-    """Set once it was, on the connection that there is: tells the application."""
+    """Set once the broker returned the message on the current connection: calls `on_return`."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """One connection's worth of tags."""
+    """One connection, with its own series of tags."""
 
     name: str
     channel: Any
     room: int
-    """Octets that properties may have."""
+    """Most octets that the properties of a message may have."""
     last_tag: int = 0
     unsent: int = 0
     in_doubt: OrderedDict[int, _Kept] = field(default_factory=OrderedDict)
 
 
 def _nobody_asked(_sequence: int, _code: int, _text: str) -> None:
-    """Instead of `on_return`."""
+    """Stands in for `on_return` where the application gave none."""
 
 
 class Publisher(PublisherBase[_Kept, _Session]):
     """Publishes with confirms over a list of brokers.
 
-    `window`: messages in doubt at most; `publish` waits when it is full. `declare`: kombu queues and
-    exchanges declared on each new connection. `on_return(sequence, code, text)`: no queue wanted it;
-    `on_nack(sequence)`: a queue refuses it; `on_refused(refused)`: the broker does, for its exchange, its
-    size or its properties, and closes the channel over it. Without `on_refused`, Refused is raised, once.
+    `window`: most messages in doubt; `publish` waits while the window is full. `declare`: kombu queues and
+    exchanges to declare on each new connection.
 
-    What is returned or refused is not sent again, and holds up nothing. All of them are told from within the
-    other methods, once for each message and after it is in the ledger: by `publish` before it takes charge of
-    its own. What they raise comes out of there, and costs nothing else; they may publish and flush
-    themselves.
+    `on_return(sequence, code, text)`: no queue matched a mandatory message. `on_nack(sequence)`: a queue
+    refused the message. `on_refused(refused)`: the broker refused it for its exchange, size or properties,
+    and closed the channel. Without `on_refused`, the publisher raises Refused, once.
 
-    Connects when first needed. While idle, call `poll` every few seconds, or the broker will miss the
-    heartbeats, and so will whoever watches the ledger.
+    A returned or refused message is not resent, and does not block others. The methods of the publisher call
+    the callbacks, once for each message, after the outcome is in the ledger. `publish` does so before it
+    accepts its own message. An exception of a callback leaves that method, and has no other effect. Callbacks
+    may publish and flush.
+
+    The publisher connects when first needed. While idle, call `poll` every few seconds. Otherwise the broker
+    and the watcher of the ledger miss heartbeats.
     """
 
     failover: Failover
@@ -142,12 +146,12 @@ class Publisher(PublisherBase[_Kept, _Session]):
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
         **connection: Any,
     ) -> None:
-        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
-        `Failover` takes them.
+        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat and tls, as for
+        `Failover`.
 
-        `given_up` is asked while no broker serves, and about each second while `publish` waits for one that
-        takes nothing; once it says True, ConnectFailed is raised.
-        `ledger_heartbeat`: seconds that the ledger is silent at most while one of the methods is at work.
+        `given_up` is called while no broker serves, and about once a second while `publish` waits for a
+        broker that accepts no messages. If it returns True, ConnectFailed is raised. `ledger_heartbeat`:
+        longest silence of the ledger, in seconds, while a method runs.
         """
         super().__init__(
             Failover(addresses, **connection), name, ledger_dir,
@@ -158,14 +162,14 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._on_nack = on_nack
         self._on_refused = on_refused
         self._alone_until = 0
-        """Sequence of the last of those that are sent one by one: among them is one that the broker refused,
-        and it did not say which."""
+        """Messages up to this sequence are sent one by one: the broker refused one of them, and did not say
+        which one."""
         self._heard_at = 0.0
 
     @property
     def blocked(self) -> str:
-        """Why the broker takes nothing from publishers now (`low on memory`), as of the last time it was
-        heard; empty if it does."""
+        """Why the broker accepts no messages from publishers (`low on memory`), as of its last frame; empty
+        if it accepts them."""
         return self.failover.blocked
 
     def publish(
@@ -179,20 +183,22 @@ class Publisher(PublisherBase[_Kept, _Session]):
         headers: Mapping[str, Any] | None = None,
         **properties: Any,
     ) -> int:
-        """Take charge of one message; returns once it has left. Waits only while the window is full, no
-        broker serves, or the broker takes no more: does not read, or blocks publishers, as under a memory
-        alarm.
+        """Accept one message, and return once it is sent.
 
-        Returns its number in this publisher's life, from 1. `properties` are AMQP's: content_type,
-        message_id, and so on. Raises ValueError and TypeError for what cannot be sent, Refused for an earlier
-        message; then this one was not taken. After ConnectFailed or an interrupt it may have been (see
-        `counts.published`), and is sent with the next call.
+        Waits only while the window is full, no broker serves, or the broker accepts no more: it does not
+        read, or it blocks publishers, for example under a memory alarm.
+
+        Returns the message's number in this publisher's life, from 1. `properties` are those of AMQP:
+        content_type, message_id, and so on. Raises ValueError and TypeError for a message that cannot be
+        sent, and Refused for an earlier message; in both cases this message is not accepted. After
+        ConnectFailed or an interrupt it may have been accepted (see `counts.published`); the next call then
+        sends it.
         """
         self._refuse_if_closed()
         _check_route(exchange, routing_key)
         headers = dict(headers or {})
         self._wait_for_room()
-        sequence = self.counts.published + 1  # not before the wait: a callback may have published
+        sequence = self.counts.published + 1  # after the wait: a callback may have published
         if mandatory:
             headers[SEQUENCE_HEADER] = sequence
         if headers:
@@ -210,7 +216,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         return sequence
 
     def _wait_for_room(self) -> None:
-        """In the window, at the broker, and for what was published before to leave."""
+        """Wait for room in the window and at the broker, and until all earlier messages are sent."""
         self._tell()
         if self._waiting:
             self._ready(None)
@@ -257,9 +263,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
             if kept.message.octets_of_properties > session.room:
                 self._give_up_too_large(session, kept)
                 continue
-            kept.returned = None  # not by this broker
+            kept.returned = None  # a return on an earlier connection no longer counts
             tag = session.last_tag = session.last_tag + 1
-            session.in_doubt[tag] = kept  # before it leaves the other: an interrupt loses nothing
+            session.in_doubt[tag] = kept  # before it leaves `waiting`: an interrupt loses nothing
             waiting.popleft()
             self._ledger.sent(session.name, kept.exchange, kept.routing_key, tag, kept.sequence)
             publish(kept.message, kept.exchange, kept.routing_key, kept.mandatory)
@@ -275,12 +281,12 @@ class Publisher(PublisherBase[_Kept, _Session]):
             if self._session is None or not is_of_a_publish(error):
                 raise
             self._give_up_refused(self._session, error)
-            self.failover.drop(outage=False)  # it serves; the channel is gone
+            self.failover.drop(outage=False)  # no outage: the broker serves, only the channel is closed
             raise Lost(str(error)) from None
         finally:
             self._heard_at = time.monotonic()
 
-    # -- what the broker says ------------------------------------------------------------------------------
+    # -- input from the broker -----------------------------------------------------------------------------
 
     def _acked(self, tag: int, multiple: bool) -> None:
         first, last = self._settle(tag, multiple, "confirmed")
@@ -291,10 +297,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._settle(tag, multiple, "nacked")
 
     def _settle(self, tag: int, multiple: bool, outcome: str) -> tuple[int, int]:
-        """Forget the messages that `tag` answers, and note what became of them, in ranges of one outcome.
+        """Forget the messages that `tag` settles, and record their outcome, in ranges of one outcome.
 
-        Python looks for signals behind calls and loops only: between forgetting a message and keeping its
-        news there are none, so that an interrupt leaves no message half settled.
+        Python checks for signals only after calls and loops. There is none between forgetting a message and
+        queueing its callback, so an interrupt leaves no message half settled.
         """
         session = self._session
         if session is None:
@@ -327,16 +333,17 @@ class Publisher(PublisherBase[_Kept, _Session]):
         return first, tag
 
     def _outcome(self, kept: _Kept, outcome: str) -> tuple[str, Callable[[], None] | None]:
-        """What became of it after all, and whom to tell."""
+        """The outcome of one message, and the callback to run."""
         if outcome == "confirmed":
             return outcome if kept.returned is None else "returned", kept.returned
         return outcome, None if self._on_nack is None else partial(self._on_nack, kept.sequence)
 
     def _give_up_refused(self, session: _Session, error: AMQPError) -> None:
-        """The broker has closed the channel for one of the messages in doubt, and does not say for which.
-        What was sent before it may be in queues, what was sent behind it is not: all are sent again, one by
-        one, and the one that is refused while it is alone is given up. So none goes out more than once
-        again."""
+        """The broker closed the channel because of one message in doubt, and does not say which.
+
+        Messages sent before it may be in queues; messages sent after it are not. The publisher resends all of
+        them one by one, and drops the one that is refused alone. It resends each message at most once
+        more."""
         in_doubt = session.in_doubt
         if len(in_doubt) > 1:
             self._alone_until = next(reversed(in_doubt.values())).sequence
@@ -345,7 +352,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             code, text = error.reply_code, " ".join(str(error.reply_text).split())
             refused, told = self._refusal(kept, code, text)
             self._ledger.settled(session.name, tag, tag, "nacked", f"{code} {text}")
-            del in_doubt[tag]  # it is forgotten and told at once, as in `_settle`
+            del in_doubt[tag]  # no call up to the end: an interrupt leaves nothing half done, see `_settle`
             self.counts.nacked += 1
             if told is None:
                 self._errors += (refused,)
@@ -353,8 +360,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
                 self._news += (told,)
 
     def _give_up_too_large(self, session: _Session, kept: _Kept) -> None:
-        """The next one that waits fits into no frame of this broker: sent, it would cost the connection. In
-        the ledger it is the only one of a session of its own, which no broker counts."""
+        """Drop the next waiting message, because its properties do not fit into a frame of this broker.
+
+        Sending it would end the connection. The ledger records it in a session of its own, unknown to any
+        broker."""
         octets = kept.message.octets_of_properties
         text = (
             f"FRAME_ERROR - headers and properties of {octets:,} octets, and one frame takes {session.room:,}"
@@ -364,7 +373,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         name = f"{session.name}.{session.unsent}"
         self._ledger.sent(name, kept.exchange, kept.routing_key, 1, kept.sequence)
         self._ledger.settled(name, 1, 1, "nacked", f"{FrameError.code} {text}")
-        self._waiting.popleft()  # it is forgotten and told at once, as in `_settle`
+        self._waiting.popleft()  # an interrupt leaves nothing half done from here, see `_settle`
         self.counts.nacked += 1
         if told is None:
             self._errors += (refused,)
@@ -372,7 +381,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             self._news += (told,)
 
     def _refusal(self, kept: _Kept, code: int, text: str) -> tuple[Refused, Callable[[], None] | None]:
-        """And whom to tell."""
+        """The exception for one refused message, and the callback to run, if there is one."""
         message_id = kept.message.properties.get("message_id")
         refused = Refused(kept.sequence, message_id, kept.exchange, kept.routing_key, code, text)
         return refused, None if self._on_refused is None else partial(self._on_refused, refused)

@@ -1,8 +1,9 @@
-"""What a publisher does in any protocol: keeps each message until it is settled, sends what is in doubt
-again, in order, before anything new, and keeps a ledger.
+"""A publisher, independent of the protocol: it keeps each message until the message is settled.
 
-Role: the base of both kits' `Publisher`, which knows how a connection begins and how a message is sent on it,
-and hears what became of it. Owner: the application, on one thread.
+After a lost connection it resends the messages in doubt, in order, before any new message. It keeps a ledger.
+
+Role: the base of both kits' `Publisher`. The subclass opens the connection, sends each message and reports
+its outcome. Owner: the application, on one thread.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ WINDOW = 500
 
 
 class NotConfirmed(Exception):
-    """`flush` ran out of time. The messages are still kept, and sent again if the connection is lost."""
+    """`flush` ran out of time. The publisher keeps the messages, and resends them if the connection is
+    lost."""
 
 
 @dataclass(slots=True)
@@ -32,19 +34,19 @@ class PublisherCounts:
     """Messages given to `publish`."""
     confirmed: int = 0
     returned: int = 0
-    """Mandatory ones that the broker gave back: no queue wanted them. Not among the confirmed."""
+    """Mandatory messages that the broker returned: no queue matched. Not counted as confirmed."""
     nacked: int = 0
-    """Refused by the broker or a queue; not sent again."""
+    """Refused by the broker or a queue; not resent."""
     resent: int = 0
-    """Sent once more after a lost connection; each was in doubt at that time."""
+    """Messages resent after a lost connection, because they were in doubt."""
 
 
 class AnySession(Protocol):
-    """What both kits' sessions, one for each connection, have in common."""
+    """The common part of both kits' sessions. A session is one connection's worth of messages."""
 
     @property
     def in_doubt(self) -> dict[int, Any]:
-        """Messages, as the kit keeps them, in the order in which they were sent."""
+        """The unsettled messages by tag, in the order in which they were sent."""
 
 
 KeptT = TypeVar("KeptT")
@@ -52,13 +54,13 @@ SessionT = TypeVar("SessionT", bound=AnySession)
 
 
 class PublisherBase(ABC, Generic[KeptT, SessionT]):
-    """Each kit gives what is abstract here and `publish`, and takes out of a session's `in_doubt` what is
-    settled.
+    """Each kit implements the abstract methods and `publish`, and removes settled messages from a session's
+    `in_doubt`.
     """
 
     failover: Brokers
     _lost: ClassVar[type[Exception] | tuple[type[Exception], ...]]
-    """What is raised when a connection is gone."""
+    """Exceptions that mean a lost connection."""
 
     def __init__(
         self,
@@ -83,12 +85,12 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._pulse = Pulse(ledger, ledger_heartbeat)
         self._session: SessionT | None = None
         self._waiting: deque[KeptT] = deque()
-        """What is to be sent, or sent again, in order."""
+        """Messages to send or resend, in order."""
         self._news: deque[Callable[[], None]] = deque()
-        """What the application's callbacks are still to be told."""
+        """Calls of the application's callbacks that are still due."""
         self._telling = False
         self._errors: deque[Exception] = deque()
-        """What the application is still to be told by raising it, once each."""
+        """Exceptions that are still to be raised to the application, once each."""
         self._flushing = False
         self._closed = False
         self._abandoned = False
@@ -106,7 +108,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
 
     @property
     def in_doubt(self) -> int:
-        """Messages sent or to be sent, of which is not known what became of them."""
+        """The number of messages without a known outcome, sent or still to be sent."""
         return len(self._waiting) + (len(self._session.in_doubt) if self._session else 0)
 
     def connect(self, timeout: float | None = None) -> None:
@@ -115,15 +117,18 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._ready(None if timeout is None else time.monotonic() + timeout)
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Handle what the broker has said of messages, waiting up to `timeout` seconds for something;
-        reconnects where needed. A try to connect that has begun is finished, within `connect_timeout`.
+        """Handle the broker's confirms and returns. Waits up to `timeout` seconds for the first one.
+
+        Reconnects where needed. A connection attempt that has begun is finished, within `connect_timeout`.
         """
         self._wait(timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds, also while no broker
-        serves; a try to connect that has begun is finished, within `connect_timeout`. Raises Refused, where
-        nobody else is told of it, once all the others are confirmed.
+        """Wait until no message is in doubt.
+
+        Raises NotConfirmed after `timeout` seconds, even while no broker serves. A connection attempt that
+        has begun is finished, within `connect_timeout`. Raises Refused for a refused message without a
+        callback, once all other messages are confirmed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         before, self._flushing = self._flushing, True
@@ -143,7 +148,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
             self._wait(left)
 
     def close(self) -> None:
-        """Close without waiting for what is in doubt (`flush` does); the ledger is sealed."""
+        """Close, and seal the ledger. Does not wait for messages in doubt: call `flush` first."""
         if self._closed:
             return
         self._closed = True
@@ -155,8 +160,9 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._tell()
 
     def abandon(self) -> None:
-        """Called in each child of a fork: connection, ledger and what is in doubt belong to the parent. What
-        would publish, connect or wait there raises RuntimeError.
+        """Called in each forked child: connection, ledger and messages in doubt belong to the parent.
+
+        Methods that publish, connect or wait raise RuntimeError in the child.
         """
         self._abandoned = True
         self._session = None
@@ -166,28 +172,28 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._ledger.abandon()
         self.failover.abandon()
 
-    # -- what each kit gives -------------------------------------------------------------------------------
+    # -- implemented by each kit ---------------------------------------------------------------------------
 
     @abstractmethod
     def _begin(self, deadline: float | None) -> SessionT:
-        """Connect. `deadline` is on the clock of `time.monotonic`; raises `_lost`, ConnectFailed, and what
-        will not heal."""
+        """Connect. `deadline` is a time of `time.monotonic`. Raises `_lost`, ConnectFailed, and errors that
+        no retry can cure."""
 
     @abstractmethod
     def _send_waiting(self) -> None:
-        """Send as much of `_waiting`, in order, as the broker takes now. Raises `_lost`."""
+        """Send messages of `_waiting`, in order, as long as the broker accepts them. Raises `_lost`."""
 
     @abstractmethod
     def _wait_for_input(self, timeout: float) -> None:
-        """Handle what comes within `timeout` seconds. Raises `_lost`."""
+        """Handle input that arrives within `timeout` seconds. Raises `_lost`."""
 
     @property
     def _hindrance(self) -> str:
-        """Why no more is confirmed, if that is known: the end of a sentence."""
+        """Why the broker confirms nothing more, if known: the end of an error sentence."""
         return ""
 
     def _write(self) -> None:
-        """What is known goes into the ledger."""
+        """Write all gathered records to the ledger."""
         self._ledger.write()
 
     def _refuse_if_closed(self) -> None:
@@ -199,7 +205,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
     # -- for `publish` -------------------------------------------------------------------------------------
 
     def _wait_for_room(self) -> None:
-        """In the window. Callbacks are called meanwhile, and may publish, or close."""
+        """Wait for room in the window. Callbacks run meanwhile; they may publish or close."""
         while self.in_doubt >= self._window:
             self._wait(1.0)
         self._refuse_if_closed()
@@ -207,11 +213,11 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
     # -- connection ----------------------------------------------------------------------------------------
 
     def _connection_name(self) -> str:
-        """Of the one that is to be made: no other has it, in any life of this publisher."""
+        """The name of the next connection. It is unique over all lives of this publisher."""
         return f"{self.name}.{self._life}.{self.failover.connects + 1}"
 
     def _ready(self, deadline: float | None) -> None:
-        """Return with a connection on which all is sent that the broker takes now."""
+        """Connect if needed, and send all waiting messages that the broker accepts now."""
         while True:
             try:
                 if self._session is None:
@@ -219,7 +225,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
                 self._send_waiting()
             except self._lost:
                 self._lose()
-            except BaseException:  # a half-written frame, a half-made session: not to be used again
+            except BaseException:  # the frame or session may be incomplete: do not use the connection again
                 self._lose()
                 raise
             if self._session is not None:
@@ -230,22 +236,23 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         return self._given_up()
 
     def _lose(self) -> None:
-        """The connection is gone: all that is in doubt waits, in order, to be sent again."""
+        """Drop the connection, and queue all messages in doubt, in order, for a resend."""
         session = self._session
         if session is not None:
             again = deque(session.in_doubt.values())
             count = len(again)
             again.extend(self._waiting)
-            self._session, self._waiting = None, again  # at once: an interrupt loses or doubles nothing
+            self._session, self._waiting = None, again  # one statement: an interrupt loses or doubles nothing
             self.counts.resent += count
         self.failover.drop()
         self._write()
 
     def _tell(self) -> None:
-        """Call the callbacks: never from within py-amqp or Proton, where what they raise would be taken for a
-        lost connection. What is left when one raises is told next time. A callback may publish and flush:
-        what comes of that is told once it has returned, not from within. Then raise what is to be raised, but
-        not while others are waited for.
+        """Run the callbacks that are due, then raise a pending error, unless a `flush` is under way.
+
+        Callbacks never run inside py-amqp or Proton: their exceptions would look like a lost connection. If
+        one raises, the rest run next time. A callback may publish and flush; callbacks that result from this
+        run after it has returned.
         """
         if self._telling:
             return
@@ -254,7 +261,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
             while self._news:
                 try:
                     self._news[0]()
-                finally:  # not before: an interrupt would leave it untold
+                finally:  # after the call: an interrupt must not lose a callback
                     if self._news:
                         self._news.popleft()
         finally:
@@ -267,7 +274,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._tell()
 
     def _hear(self, timeout: float) -> None:
-        """`_wait`, but what is heard is told later."""
+        """Like `_wait`, but leave the callbacks for later."""
         self._refuse_if_closed()
         self._write()
         until = time.monotonic() + timeout

@@ -1,7 +1,9 @@
-"""What a broker answers to one message by closing channel or connection: its exchange is gone or not for us,
-it is too large, its user-id is another's, its properties mean nothing.
+"""Refusals: a broker closes the channel or the connection because of one message.
 
-Role: knows such an answer from a lost connection, and tells the application of it. No I/O.
+Possible causes: the exchange is missing or forbidden, the message is too large, the user-id belongs to
+another user, or the properties are invalid.
+
+Role: distinguishes a refusal from a lost connection, and reports it to the application. No I/O.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from amqp import spec
 from amqp.exceptions import AMQPError, ChannelError, InternalError, RecoverableConnectionError
 
 _WILL_HEAL = (RecoverableConnectionError, InternalError)
-"""A broker that stops, is short of something, or fails by itself: another one may take the message."""
+"""The broker stops, lacks a resource or has an internal error: another broker may take the message."""
 
 
 class Refused(Exception):
-    """The broker will not have one message, however often it is sent: it is given up, and the others go on.
-    `str()` is one line. `sequence` is the message's number, `code` and `text` are the broker's (404, ...), or
-    501 and ours for one of which the broker would read nothing."""
+    """The broker refuses one message for good: the kit drops it and goes on with the others.
+
+    `sequence` is the message's number. `code` and `text` are the broker's (such as 404), or 501 and the kit's
+    own text for a message that the broker could not even read. `str()` is one line."""
 
     def __init__(
         self, sequence: int, message_id: str | None, exchange: str, routing_key: str, code: int, text: str
@@ -35,7 +38,9 @@ class Refused(Exception):
 
 
 def is_of_a_publish(error: AMQPError) -> bool:
-    """Did the broker close channel or connection for a message? On the channel of a publisher nothing else is
-    asked of it, and not every broker names the method."""
+    """Whether the broker closed the channel or connection because of a published message.
+
+    A publisher's channel carries no other requests, so any channel error counts: not every broker names the
+    method."""
     named = error.method_sig == spec.Basic.Publish
     return (named or isinstance(error, ChannelError)) and not isinstance(error, _WILL_HEAL)
