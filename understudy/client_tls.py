@@ -1,7 +1,8 @@
-"""TLS of those who connect to a broker: the command line, the client kit, the node that declares definitions.
+"""TLS settings for connections to a broker: by the command line, the client kit, or a node's own
+declarations.
 
-Whoever is there is checked always: by the authority, the system's own if none is given, and by the host name
-that was dialled.
+The broker's certificate is always checked, against the given authority (or the system's own) and against the
+host name.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from understudy.shared.tls_faults import words
 
 
 class FileFault(ValueError):
-    """`which`: the field of `ClientTls` whose file is no use, or is missing."""
+    """A missing or unusable file. `which`: its field in `ClientTls`."""
 
     def __init__(self, which: str, why: str) -> None:
         super().__init__(why)
@@ -25,16 +26,16 @@ class FileFault(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class ClientTls:
-    """PEM files. `certificate` and `key`: what the client shows of itself, where brokers ask for it."""
+    """PEM files. `certificate` and `key` identify the client to brokers that require it."""
 
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
     itself: bool = False
-    """It is this very process that is dialled, at its own bound address: nobody else can be there."""
+    """The process connects to its own bound address, so there is nobody to verify."""
 
     def context(self) -> ssl.SSLContext:
-        """Raises FileFault, which names the file, for one that is no use."""
+        """Make the SSL context. Raises FileFault, which names the unusable file."""
         which, at = "ca", self.ca
         if self.key is not None and self.certificate is None:
             raise FileFault("key", f"{self.key}: is the key of no certificate that was given")
@@ -53,7 +54,7 @@ class ClientTls:
         return context
 
     def for_amqp(self, host: str) -> dict[str, Any]:
-        """The same as py-amqp's `ssl`, for a connection to that host."""
+        """The same settings as py-amqp's `ssl` argument, for a connection to `host`."""
         if self.itself:
             return {"cert_reqs": ssl.CERT_NONE}
         options = {
@@ -64,12 +65,12 @@ class ClientTls:
 
 
 def _has_key(path: str) -> bool:
-    """Raises OSError."""
+    """Whether the file contains a private key. Raises OSError."""
     return b"PRIVATE KEY-----" in Path(path).read_bytes()
 
 
 class SecureAddress(TlsHostPort):
-    """A broker's address over TLS, with what is needed to connect there. Equal to one with other files."""
+    """A broker's TLS address and the files for it. Equal to the same address with other files."""
 
     tls: ClientTls
 
@@ -81,7 +82,7 @@ class SecureAddress(TlsHostPort):
 
 
 def parse_broker(value: str, tls: ClientTls) -> HostPort:
-    """`HOST:PORT`, or `amqps://HOST:PORT`, to be reached with these files. Without a port it is 5672, or 5671
+    """Parse `HOST:PORT` or `amqps://HOST:PORT`, and attach the TLS files. The default port is 5672, or 5671
     over TLS. Raises ValueError."""
     text = value.strip().removesuffix("/")
     scheme, _, host = text.rpartition("://")
@@ -91,12 +92,12 @@ def parse_broker(value: str, tls: ClientTls) -> HostPort:
 
 
 def secured(address: HostPort, tls: ClientTls) -> HostPort:
-    """`address`, with these files if it speaks TLS."""
+    """`address`, with the files attached if it is a TLS address."""
     return SecureAddress.of(address, tls) if isinstance(address, TlsHostPort) else address
 
 
 def tls_of(address: HostPort) -> ClientTls | None:
-    """How to speak TLS there; None: not at all."""
+    """The TLS files for `address`; None for a plain address."""
     if isinstance(address, SecureAddress):
         return address.tls
     return ClientTls() if isinstance(address, TlsHostPort) else None

@@ -1,12 +1,12 @@
-"""A consumer that follows its queue to whichever broker serves, acks in batches, and keeps a ledger.
+"""A consumer that follows its queue to the broker that serves, acks in batches, and keeps a ledger.
 
-What was handed to the caller and not acked when a connection is lost comes again from the next broker,
-flagged `redelivered` and with the same replication id. Deliveries that had arrived but were not handed out
-yet are dropped with the connection: nobody has seen them.
+When a connection is lost, the next broker redelivers the messages that were handed out and not acked, flagged
+`redelivered` and with the same replication id. The consumer drops deliveries that had arrived but were not
+handed out: the application has not seen them.
 
-The broker is asked (consumer argument `x-replication-id`) to name each message by queue, epoch and sequence;
-the ledger notes these ids as they are handed out, and again once their ack is written.
-One thread; py-amqp is not thread safe and neither is this.
+The consumer argument `x-replication-id` asks the broker to identify each message by queue, epoch and
+sequence. The ledger records these ids when messages are handed out, and again when their ack is written. One
+thread only: like py-amqp, this class is not thread safe.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Delivery:
-    """One message as it arrived. `body` is bytes, or str where the publisher named a content encoding that is
-    one of text. A timestamp in `headers` is a `datetime`, or an int, in seconds since 1970, where that is
-    after the year 9999. A routing key or a property that is no UTF-8 is bytes."""
+    """One message as it arrived.
+
+    `body` is bytes, or str if the publisher named a text encoding as the content encoding. A timestamp in
+    `headers` is a `datetime`; after the year 9999 it is an int, in seconds since 1970. A routing key or
+    property that is not UTF-8 is bytes."""
 
     body: bytes | str
     properties: Mapping[str, Any]
@@ -38,9 +40,9 @@ class Delivery:
     routing_key: str | bytes
     tag: int
     session: int
-    """Number of the connection it came by; acks for an earlier one are pointless and ignored."""
+    """Number of the connection that carried it; acks for an earlier connection are ignored."""
     id: ReplicationId | None
-    """None from a broker that does not give ids."""
+    """None from a broker that does not support replication ids."""
 
     @property
     def headers(self) -> Mapping[str, Any]:
@@ -50,7 +52,7 @@ class Delivery:
 
 @lru_cache(maxsize=64)
 def _nothing(encoding: Any) -> bytes | str:
-    """An empty body, for which py-amqp has `""`: of the type that another one would have."""
+    """An empty body of the right type, bytes or str; py-amqp always gives `""`."""
     try:
         return b"" if encoding is None else b" ".decode(encoding)[:0]
     except (LookupError, ValueError, TypeError):
@@ -60,12 +62,12 @@ def _nothing(encoding: Any) -> bytes | str:
 class Consumer(ConsumerBase[Delivery]):
     """Consumes one queue over a list of brokers.
 
-    `declare`: kombu queues and exchanges declared on each new connection, before consuming. Connects when
-    first needed. Messages are acked in the order in which they were handed out.
+    `declare`: kombu queues and exchanges to declare on each new connection, before consuming. The consumer
+    connects when first needed. Messages are acked in the order in which they were handed out.
 
-    Each method that is called says and hears the signs of life that are due. Who works on one message for
-    longer than the heartbeat calls `flush` meanwhile, more often than that; else the broker ends the
-    connection, and all that was not acked comes again. `heartbeat=0` does without.
+    Each method call also sends and checks heartbeats. An application that works on one message for longer
+    than the heartbeat must call `flush` meanwhile, more often than that. Otherwise the broker ends the
+    connection, and redelivers all messages that are not acked. `heartbeat=0` disables heartbeats.
     """
 
     failover: Failover
@@ -86,12 +88,12 @@ class Consumer(ConsumerBase[Delivery]):
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
         **connection: Any,
     ) -> None:
-        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
-        `Failover` takes them.
+        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat and tls, as for
+        `Failover`.
 
-        `ledger_heartbeat`: seconds that the ledger is silent at most while deliveries are asked for.
-        `prefetch` must be no less than `ack_every`, else the broker would wait for acks that wait for
-        deliveries.
+        `ledger_heartbeat`: longest silence of the ledger, in seconds, while the application asks for
+        deliveries. `prefetch` must be at least `ack_every`. Otherwise the broker would wait for acks, and the
+        acks for deliveries.
         """
         if prefetch and prefetch < ack_every:
             raise ValueError("prefetch must be 0 or at least ack_every")
@@ -102,7 +104,7 @@ class Consumer(ConsumerBase[Delivery]):
         )  # fmt: skip
         self._declare = tuple(declare)
         self._unsettled: OrderedDict[int, Delivery] = OrderedDict()
-        """By tag, in order: what has come, and of which the caller has said nothing."""
+        """Deliveries by tag, in order, that are neither acked nor rejected."""
 
     # -- connection ----------------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class Consumer(ConsumerBase[Delivery]):
             self.failover.beat()
         except self._lost:
             self._lose()
-        except BaseException:  # a half-written frame: not to be used again
+        except BaseException:  # the frame may be incomplete: do not use the connection again
             self._lose()
             raise
 
@@ -134,7 +136,7 @@ class Consumer(ConsumerBase[Delivery]):
         super()._forget()
         self._unsettled.clear()
 
-    # -- what the broker says ------------------------------------------------------------------------------
+    # -- input from the broker -----------------------------------------------------------------------------
 
     def _delivered(self, message: Any) -> None:
         info = message.delivery_info

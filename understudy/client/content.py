@@ -1,10 +1,10 @@
-"""What arrives with messages, as py-amqp reads it, but for two things that it does not read.
+"""Reads the content of messages as py-amqp does, and also two kinds of values that py-amqp rejects.
 
-A timestamp in the headers that no `datetime` holds (after the year 9999) is its number of seconds since 1970,
-an int. A routing key or a property that is no UTF-8 is bytes. py-amqp raises for either, and the message
-would stop its consumer each time it comes.
+A header timestamp after the year 9999, which does not fit a `datetime`, becomes an int, in seconds since
+1970. A routing key or property that is not UTF-8 becomes bytes. py-amqp raises an exception for either, so
+that such a message would stop its consumer at each delivery.
 
-Role: gathers the frames of the kit's connection into methods with their content. No I/O.
+Role: assembles the frames of the kit's connection into methods with their content. No I/O.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ _METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
 
 
 class _Content(_Message):  # type: ignore[misc]
-    """A message that comes."""
+    """A message from the broker."""
 
     octets_of_key: bytes | None = None
-    """Its routing key, where py-amqp cannot read it; the method has an empty one then."""
+    """The routing key if py-amqp cannot decode it; the method then carries an empty key."""
 
     def _load_properties(self, class_id: int, buf: bytes, offset: int) -> None:
         try:
             super()._load_properties(class_id, buf, offset)
-        except (ValueError, OverflowError, OSError):  # no UTF-8; or by `datetime`, for a year it has not
+        except (ValueError, OverflowError, OSError):  # not UTF-8; or `datetime` rejects the year
             self.properties = _read_properties(buf, offset)
 
 
 def frame_handler(_connection: Any, callback: Callable[..., Any]) -> Callable[[Any], bool]:
-    """What py-amqp asks to have made for each connection: takes frames, calls back with each whole method;
-    the answer to whether one was whole."""
+    """Make a frame handler for one connection, as py-amqp requires.
+
+    The handler takes frames, and calls `callback` with each complete method. It returns whether the frame
+    completed one."""
     expected: dict[int, int] = {}
     parts: dict[int, Any] = {}
 
@@ -77,10 +79,11 @@ def frame_handler(_connection: Any, callback: Callable[..., Any]) -> Callable[[A
 
 
 def _key_apart(method: tuple[int, int], payload: bytes) -> tuple[bytes, bytes | None]:
-    """A method, with an empty routing key if py-amqp cannot read its own, which is given beside."""
+    """The method's payload and None; or, if py-amqp cannot decode the routing key, a payload without it and
+    the key."""
     at = 4
     if method == spec.Basic.Deliver:
-        at += 1 + payload[at] + 9  # the consumer's tag, the delivery's, redelivered
+        at += 1 + payload[at] + 9  # the consumer tag, the delivery tag, redelivered
     elif method == spec.Basic.Return:
         at += 2
         at += 1 + payload[at]  # the reply's code and text
@@ -93,7 +96,7 @@ def _key_apart(method: tuple[int, int], payload: bytes) -> tuple[bytes, bytes | 
 
 
 def _text(octets: bytes) -> str | bytes:
-    """As py-amqp reads it, if it can."""
+    """Decode as py-amqp does; bytes that it cannot decode stay bytes."""
     try:
         return octets.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -130,7 +133,7 @@ def _read_table(buf: bytes, offset: int) -> tuple[dict[Any, Any], int]:
         try:
             key = key.decode()  # type: ignore[union-attr]
         except UnicodeDecodeError:
-            pass  # octets, as py-amqp has it
+            pass  # stays bytes, as in py-amqp
         table[key], offset = _read_value(buf, offset)
     return table, end
 

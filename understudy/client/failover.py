@@ -1,8 +1,8 @@
-"""Finding the broker that serves: one kombu connection over a list of addresses, tried round and round.
+"""Finds the broker that serves: one kombu connection over a list of addresses, tried in turn.
 
-Role: what publisher and consumer have in common. Owner: each of them has its own `Failover`, on its own
-thread. Kombu's failover list is used as it is, only with 50 ms between rounds where its default waits 2 s,
-then 4 s: a backup that is about to be promoted refuses at once (AMQP 320) and is asked again soon.
+Role: shared by publisher and consumer. Owner: each of them has its own `Failover`, on its own thread. It uses
+kombu's failover list with 50 ms between rounds. Kombu's default waits 2 s, then 4 s; but a backup refuses at
+once (AMQP 320), and may be promoted soon.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KombuConnection: Any = kombu.connection.Connection  # kombu's own annotations a
 
 
 class _Connection(_KombuConnection):  # type: ignore[misc]
-    """Each broker of the list is checked by its own name; kombu would keep that of the first."""
+    """Checks each broker's certificate against its own host name; kombu would keep the first one's."""
 
     ssl: Any
 
@@ -48,15 +48,18 @@ LOST: tuple[type[Exception], ...] = (
     amqp.exceptions.UnexpectedFrame,
     amqp.exceptions.InternalError,
 )
-"""What is raised when a connection is gone. Not among them is what no other try heals, such as 530 for a
-virtual host that is not there, or not for us; nor is any OSError of the application's.
+"""Exceptions that mean a lost connection.
+
+Not included: errors that no retry can cure, such as 530 for a missing or forbidden virtual host, and any
+OSError of the application.
 """
 _NOT_YET: tuple[type[Exception], ...] = (*LOST, OSError, OperationalError)
 GOODBYE_TIMEOUT = 2.0
-"""Seconds that a broker may take to answer a goodbye; one that blocks publishers does not read it."""
+"""Seconds to wait for the answer to a close. A broker that blocks publishers does not read the close."""
 _GOODBYE: tuple[type[Exception], ...] = (*LOST, OSError, AMQPError, AttributeError)
-"""What taking leave of a dead connection may raise; py-amqp's AttributeError when its transport is gone
-already, or one of its channels was never finished.
+"""Exceptions that closing a dead connection may raise.
+
+py-amqp raises AttributeError if its transport is already gone, or a channel was never completely opened.
 """
 
 
@@ -64,9 +67,9 @@ class Failover(Brokers):
     """Addresses, credentials, and at most one open connection."""
 
     connection: Any = None
-    """Kombu's."""
+    """Kombu's connection."""
     _inner: Connection | None = None
-    """The one that it has, ours."""
+    """The connection inside kombu's, of this package's own class."""
     _beat_every = 1.0
     _beat_at = 0.0
 
@@ -81,16 +84,16 @@ class Failover(Brokers):
         deadline: float | None = None,
         given_up: Callable[[], bool] = lambda: False,
     ) -> Any:
-        """Try all addresses, round after round, until one serves; its new channel is returned.
+        """Try all addresses, round after round, until one serves; return a new channel.
 
-        `deadline` is on the clock of `time.monotonic`. Raises TimeUp after it, ConnectFailed once
-        `given_up()` says so, FileFault for files of TLS that are no use, and amqp's own error for what will
-        not heal, such as refused credentials or a wrong virtual host.
+        `deadline` is a time of `time.monotonic`. Raises TimeUp after the deadline, and ConnectFailed once
+        `given_up()` returns True. Raises FileFault for unusable TLS files, and amqp's own error if no retry
+        can succeed, for example after refused credentials or with a wrong virtual host.
         """
         if self.connection is not None:
             raise RuntimeError("connected already")
         if self._tls is not None:
-            self._tls.context()  # py-amqp makes one of its own, and says of a missing file that nobody serves
+            self._tls.context()  # py-amqp would report a missing file as an unreachable broker
 
         def waiting(error: Exception, _interval: float) -> None:
             self._check_patience(error, deadline, given_up)
@@ -108,7 +111,7 @@ class Failover(Brokers):
                     errback=waiting, interval_start=self._retry, interval_step=0, interval_max=self._retry
                 )
                 inner: Connection = connection.connection
-                # With it py-amqp reads a frame within each publish, and a callback might come between.
+                # Otherwise py-amqp reads a frame within each publish, and could run a callback there.
                 inner.client_properties["capabilities"]["connection.blocked"] = False
                 channel = connection.channel()
             except _NOT_YET as error:
@@ -132,35 +135,38 @@ class Failover(Brokers):
 
     @property
     def address(self) -> str:
-        """Of the broker we are connected to, or the empty string."""
+        """Address of the connected broker, or the empty string."""
         return "" if self.connection is None else str(self.connection.host)
 
     @property
     def frame_max(self) -> int:
-        """Octets that a frame may have on this connection."""
+        """Largest frame, in octets, on this connection."""
         return 0 if self._inner is None else int(self._inner.frame_max)
 
     @property
     def held_up(self) -> bool:
-        """Does the broker, or the network, take no more from a publisher now?"""
+        """Whether the broker or the network accepts nothing more from a publisher now."""
         inner = self._inner
         return inner is not None and inner.held_up
 
     @property
     def unsent(self) -> bool:
-        """Is there something that the network does not take now?"""
+        """Whether some output is waiting for the network."""
         inner = self._inner
         return inner is not None and inner.unsent
 
     @property
     def blocked(self) -> str:
-        """Why the broker takes nothing from publishers now (`low on memory`); empty if it does."""
+        """Why the broker accepts nothing from publishers now (`low on memory`); empty if it accepts
+        messages."""
         return "" if self._inner is None else self._inner.blocked
 
     def wait(self, timeout: float, pulse: Pulse, limit: int = 1000) -> None:
-        """Send what is unsent and handle what comes, at most `limit` methods, waiting up to `timeout` seconds
-        for something. Keep up heartbeats to the broker and in the ledger meanwhile. Raises LOST, and the
-        broker's errors."""
+        """Send pending output, and handle at most `limit` methods; wait up to `timeout` seconds for the
+        first.
+
+        Keeps up heartbeats to the broker and in the ledger meanwhile. Raises LOST, and the broker's
+        errors."""
         until = time.monotonic() + timeout
         while self._inner is not None:
             some = self._inner.serve(min(timeout, pulse.left, self._beat_every), limit)
@@ -171,7 +177,7 @@ class Failover(Brokers):
                 return
 
     def beat(self) -> None:
-        """Send and check heartbeats; cheap, to be called often. Raises LOST."""
+        """Send and check heartbeats. Cheap: call it often. Raises LOST."""
         now = time.monotonic()
         if now - self._beat_at >= self._beat_every and self._inner is not None:
             self._beat_at = now
@@ -191,7 +197,7 @@ class Failover(Brokers):
             None if connection is None else getattr(connection._connection, "_transport", None)
         )  # the property would connect
         if transport is not None and transport.sock is not None:
-            transport.sock.close()  # its own `close` would shut the parent's down, too
+            transport.sock.close()  # the transport's own `close` would also shut down the parent's connection
             transport.sock = None
 
     def close(self) -> None:
@@ -208,8 +214,8 @@ class Failover(Brokers):
 
 
 def _let_go(connection: _Connection) -> None:
-    """Close its socket, with no farewell: the first thing that `collect` does, whatever else an interrupt has
-    left half made."""
+    """Close the socket without an AMQP close. `collect` does this first, so it works even if an interrupt
+    left the connection incomplete."""
     try:
         connection.collect()
     except _GOODBYE:

@@ -1,12 +1,12 @@
-"""A socket for py-amqp that reads while it writes, and waits for neither but where it is told to.
+"""A non-blocking transport for py-amqp that reads while it writes.
 
-py-amqp writes with `sendall`: a broker that does not read until its returns and confirms are read, and a
-client that does not read until it has written, wait for each other for ever. Here what the socket does not
-take is kept, and goes out while input is read.
+py-amqp writes with `sendall`, which can deadlock: the broker waits until the client reads its confirms, and
+the client reads nothing until its write is done. This transport buffers what the socket does not accept, and
+sends it while it reads input.
 
-It also sets TCP_USER_TIMEOUT to 1 s: the kernel then ends a connection to a broker that lives and does not
-read for a second, as one under a memory alarm does, and a publisher sends all again each time. Here it is
-off: heartbeats say whether a broker lives.
+py-amqp also sets TCP_USER_TIMEOUT to 1 s. The kernel would then end a connection to a live broker that reads
+nothing for a second, for example under a memory alarm, and the publisher would resend everything each time.
+This transport turns the option off; heartbeats detect a dead broker.
 
 Role: the transport of the kit's connection. Owner: that connection, on its thread.
 """
@@ -25,7 +25,7 @@ from amqp.exceptions import UnexpectedFrame
 from amqp.transport import AMQP_PROTOCOL_HEADER, SSLTransport, TCPTransport
 
 _CHUNK = 65536
-"""Octets that are read at once, at most."""
+"""Most octets that one read takes."""
 _HEAD = Struct(">BHI")
 _FRAME_END = 0xCE
 _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -38,24 +38,28 @@ Frame = tuple[int, int, bytes]
 
 
 class Lost(OSError):
-    """The connection is gone. `str()` is one line."""
+    """The connection is lost. `str()` is one line."""
 
 
 def _lost(error: OSError) -> OSError:
-    """What stands for an error of the socket. One without a number is none: it was raised by a handler of
-    signals, as many an application's TimeoutError is, and is the application's."""
+    """The exception to raise for `error`: Lost if it came from the socket.
+
+    An OSError without an errno is the application's own, for example a TimeoutError that a signal handler
+    raised. It is returned unchanged."""
     if error.errno is None and not isinstance(error, ssl.SSLError):
         return error
     return Lost(str(error))
 
 
 class _Buffered:
-    """What both transports do. `unsent`: octets that the socket does not take yet. `read_at`: when something
-    was last read, on the clock of `time.monotonic`."""
+    """The common part of both transports.
+
+    `unsent`: octets that the socket has not accepted yet. `read_at`: time of the last input, by
+    `time.monotonic`."""
 
     sock: Any
     _at_once = 1 << 20
-    """Octets that are given to the socket in one call, at most."""
+    """Most octets that one call gives to the socket."""
 
     def _init_socket(self, _settings: Any, _read_timeout: Any, _write_timeout: Any) -> None:
         self.unsent = bytearray()
@@ -78,7 +82,7 @@ class _Buffered:
         super()._setup_transport()  # type: ignore[misc]
 
     def write(self, data: bytes | memoryview) -> None:
-        """Whole frames. Returns at once. Raises Lost."""
+        """Send or buffer whole frames; returns at once. Raises Lost."""
         if self.unsent:
             self.unsent += data
             return
@@ -89,7 +93,8 @@ class _Buffered:
                 self._send_unsent()
 
     def next_frame(self) -> Frame | None:
-        """Of what was read; None if that is not a whole one. Raises UnexpectedFrame for what is none."""
+        """The next frame of the input read so far; None if it is incomplete. Raises UnexpectedFrame if
+        invalid."""
         buffer, at = self._input, self._at
         if len(buffer) - at < _HEAD.size:
             return None
@@ -104,7 +109,7 @@ class _Buffered:
         return kind, channel, buffer[start:end]
 
     def read_frame_within(self, timeout: float) -> Frame:
-        """Raises Lost after so many seconds."""
+        """Wait for one frame. Raises Lost after `timeout` seconds."""
         until = time.monotonic() + timeout
         while (frame := self.next_frame()) is None:
             left = until - time.monotonic()
@@ -114,8 +119,9 @@ class _Buffered:
         return frame
 
     def move(self, timeout: float) -> bool:
-        """Send what is unsent and read what has come. Waits up to `timeout` seconds, until something is read
-        or nothing is unsent any more. Was something read? Raises Lost."""
+        """Send buffered output and read input. Returns whether input was read. Raises Lost.
+
+        Waits up to `timeout` seconds, until input is read or the output buffer is empty."""
         until = time.monotonic() + timeout
         while True:
             had = len(self.unsent)
@@ -130,7 +136,7 @@ class _Buffered:
             self._poll.poll(ceil(left * 1000))
 
     def fill(self) -> bool:
-        """Read what is there, without waiting. Was there anything? Raises Lost."""
+        """Read available input without waiting. Returns whether there was any. Raises Lost."""
         try:
             data = self.sock.recv(_CHUNK)
         except _NOT_NOW:
@@ -166,7 +172,7 @@ class PlainTransport(_Buffered, _Plain):  # type: ignore[misc]
 
 
 class SecureTransport(_Buffered, _Secure):  # type: ignore[misc]
-    """Over TLS. What it did not take is to be offered again with no fewer octets: no call offers more than a
-    record has, so none that repeats it offers fewer."""
+    """Over TLS. A retried TLS write must offer at least as many octets as the first attempt. No call offers
+    more than one TLS record, so a retry never offers fewer."""
 
     _at_once = 16384

@@ -10,9 +10,9 @@
         for delivery in consumer.deliveries():
             print(delivery.body, delivery.redelivered)          # acked, in batches, once the loop comes back
 
-It promises what `understudy.client` does, and keeps the same ledgers; messages of either kit come to the
-consumers of the other. Nothing can be declared over AMQP 1.0: exchanges and queues must be there. TLS is
-Python's own, so all of `ClientTls` counts.
+It gives the same guarantees as `understudy.client`, and keeps the same ledgers. Each kit's consumers receive
+the messages of the other kit's publishers. AMQP 1.0 cannot declare anything: exchanges and queues must exist.
+TLS is Python's own, so all settings of `ClientTls` apply.
 """
 
 from __future__ import annotations

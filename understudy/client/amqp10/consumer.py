@@ -1,13 +1,12 @@
-"""A consumer over AMQP 1.0 that follows its queue to whichever broker serves, acks in batches, and keeps
-a ledger.
+"""An AMQP 1.0 consumer that follows its queue to the broker that serves, acks in batches, and keeps a ledger.
 
-What was handed to the caller and not acked when a connection is lost comes again from the next broker,
-flagged `redelivered` and with the same replication id. Deliveries that had arrived but were not handed out
-yet are dropped with the connection: nobody has seen them.
+When a connection is lost, the next broker redelivers the messages that were handed out and not acked, flagged
+`redelivered` and with the same replication id. The consumer drops deliveries that had arrived but were not
+handed out: the application has not seen them.
 
-The broker is asked (property `x-replication-id` of the link) to name each message by queue, epoch and
-sequence; the ledger notes these ids as they are handed out, and again once their ack is written.
-One thread; Proton is not thread safe and neither is this.
+The link property `x-replication-id` asks the broker to identify each message by queue, epoch and sequence.
+The ledger records these ids when messages are handed out, and again when their ack is written. One thread
+only: like Proton, this class is not thread safe.
 """
 
 from __future__ import annotations
@@ -36,34 +35,36 @@ from understudy.shared.amqp10.sections import Properties
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Delivery:
-    """One message as it arrived. `body` is bytes, or str where the publisher named a content encoding that is
-    one of text; of other AMQP 1.0 clients it may be any value.
+    """One message as it arrived.
+
+    `body` is bytes, or str if the publisher named a text encoding as the content encoding. Other AMQP 1.0
+    clients may send any value.
     """
 
     body: Any
     properties: Properties
     headers: Mapping[str, Any]
-    """AMQP's application properties; the headers of a message that was published over 0-9-1."""
+    """AMQP's application properties, or the headers of a message published over 0-9-1."""
     annotations: Mapping[Any, Any]
     redelivered: bool
     exchange: str
     routing_key: str
     tag: int
     session: int
-    """Number of the connection it came by; acks for an earlier one are pointless and ignored."""
+    """Number of the connection that carried it; acks for an earlier connection are ignored."""
     id: ReplicationId | None
-    """None from a broker that does not give ids."""
+    """None from a broker that does not support replication ids."""
 
 
 class Consumer(ConsumerBase[Delivery]):
     """Consumes one queue over a list of brokers.
 
-    Connects when first needed. Messages are acked in the order in which they were handed out. Whatever
-    connects, such as `receive`, raises Refused for a queue that is not there or not for us.
+    The consumer connects when first needed. Messages are acked in the order in which they were handed out.
+    Methods that connect, such as `receive`, raise Refused for a missing or forbidden queue.
 
-    Each method that is called says and hears the signs of life that are due. Who works on one message for
-    longer than the broker's `broker.heartbeat` calls `flush` meanwhile, more often than that; else the broker
-    ends the connection, and all that was not acked comes again.
+    Each method call also sends and checks heartbeats. An application that works on one message for longer
+    than the broker's `broker.heartbeat` must call `flush` meanwhile, more often than that. Otherwise the
+    broker ends the connection, and redelivers all messages that are not acked.
     """
 
     failover: Failover
@@ -83,12 +84,12 @@ class Consumer(ConsumerBase[Delivery]):
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
         **connection: Any,
     ) -> None:
-        """`queue`: its name, or its address `/queues/NAME`. `connection`: user, password, virtual_host,
-        retry, connect_timeout, heartbeat, tls as `Failover` takes them.
+        """`queue`: the queue's name, or its address `/queues/NAME`. `connection`: user, password,
+        virtual_host, retry, connect_timeout, heartbeat and tls, as for `Failover`.
 
-        `ledger_heartbeat`: seconds that the ledger is silent at most while deliveries are asked for.
-        `prefetch`: messages that are not acked, at most; no less than `ack_every`, else the broker would wait
-        for acks that wait for deliveries. It is given as credit, anew with each batch of acks.
+        `ledger_heartbeat`: longest silence of the ledger, in seconds, while the application asks for
+        deliveries. `prefetch`: most messages that are not acked, given to the broker as credit. It must be at
+        least `ack_every`. Otherwise the broker would wait for acks, and the acks for deliveries.
         """
         if prefetch < max(1, ack_every):
             raise ValueError("prefetch must be at least ack_every")
@@ -101,9 +102,9 @@ class Consumer(ConsumerBase[Delivery]):
         self._attached = False
         self._last_tag = 0
         self._unsettled: OrderedDict[int, tuple[Delivery, Transfer]] = OrderedDict()
-        """By tag, in order: what has come, and of which the caller has said nothing."""
+        """Deliveries by tag, in order, that are neither acked nor rejected."""
         self._accepted: list[Transfer] = []
-        """Of what is acked with the next batch."""
+        """Transfers of the deliveries that the next batch acks."""
 
     # -- connection ----------------------------------------------------------------------------------------
 
@@ -158,17 +159,17 @@ class Consumer(ConsumerBase[Delivery]):
         self._unsettled.clear()
         self._accepted.clear()
 
-    # -- what the broker says ------------------------------------------------------------------------------
+    # -- input from the broker -----------------------------------------------------------------------------
 
     def _serve(self, kind: EventType, what: Any) -> bool:
         if kind is Event.DELIVERY:
             return self._transfer(what)
         if kind is Event.LINK_REMOTE_OPEN:
-            self._attached = what.remote_source.type == Terminus.SOURCE  # else a detach says why not
+            self._attached = what.remote_source.type == Terminus.SOURCE  # else a detach says why
         elif kind is not Event.LINK_FLOW and not what.state & Endpoint.LOCAL_CLOSED:
             condition = what.remote_condition
             self._gone = self._attached and condition is not None and condition.name == DELETED
-            if self._gone:  # nothing can be said of its messages any more
+            if self._gone:  # its messages can no longer be acked or rejected
                 self._unsettled.clear()
                 self._accepted.clear()
                 self._handled.clear()
@@ -179,7 +180,7 @@ class Consumer(ConsumerBase[Delivery]):
         return False
 
     def _transfer(self, transfer: Transfer) -> bool:
-        """One that has come whole is kept until it is asked for."""
+        """Keep a complete message until the application asks for it."""
         if not transfer.readable or transfer.partial:
             return False
         link = transfer.link
@@ -226,7 +227,7 @@ class Consumer(ConsumerBase[Delivery]):
         self._settle([transfer], Transfer.RELEASED if requeue else Transfer.REJECTED)
 
     def _settle(self, transfers: list[Transfer], state: int) -> None:
-        """Say what became of them, and ask for as many more."""
+        """Send the outcome of each transfer, and give credit for as many new ones."""
         for transfer in transfers:
             transfer.update(state)
             transfer.settle()
@@ -237,7 +238,7 @@ class Consumer(ConsumerBase[Delivery]):
 
 
 def _queue_of(text: str) -> str:
-    """The name of the queue. Raises ValueError for what is none."""
+    """The queue name of an address or plain name. Raises ValueError for anything else."""
     try:
         queue = parse(text).queue
     except Fault as fault:

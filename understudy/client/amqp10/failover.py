@@ -1,7 +1,7 @@
-"""Finding the broker that serves: one AMQP 1.0 connection over a list of addresses, tried round and round.
+"""Finds the broker that serves: one AMQP 1.0 connection over a list of addresses, tried in turn.
 
-Role: what publisher and consumer have in common. Owner: each of them has its own `Failover`, on its own
-thread. A backup that is about to be promoted ends the connection at once, and is asked again soon.
+Role: shared by publisher and consumer. Owner: each of them has its own `Failover`, on its own thread. A
+backup ends the connection at once; the next round tries it again, because it may have been promoted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from understudy.shared.addresses import HostPort
 __all__ = ["LOST", "Failover", "Lost", "Refused"]
 
 LOST = OSError
-"""What is raised when a connection is gone: `Lost`, or what the socket says."""
+"""Exceptions that mean a lost connection: `Lost`, or an error of the socket."""
 
 
 class Failover(Brokers):
@@ -33,7 +33,7 @@ class Failover(Brokers):
 
     @property
     def address(self) -> str:
-        """Of the broker we are connected to, or the empty string."""
+        """Address of the connected broker, or the empty string."""
         return "" if self._at is None else str(self._at)
 
     def connect(
@@ -46,9 +46,9 @@ class Failover(Brokers):
     ) -> Wire:
         """Try all addresses, round after round, until one serves.
 
-        `deadline` is on the clock of `time.monotonic`. Raises TimeUp after it, ConnectFailed once
-        `given_up()` says so; Refused for what will not heal, such as a wrong password; ValueError for files
-        of TLS that are no use.
+        `deadline` is a time of `time.monotonic`. Raises TimeUp after the deadline, and ConnectFailed once
+        `given_up()` returns True. Raises Refused if no retry can succeed, for example with a wrong password,
+        and ValueError for unusable TLS files.
         """
         if self.wire is not None:
             raise RuntimeError("connected already")
@@ -79,13 +79,14 @@ class Failover(Brokers):
         return wire
 
     def unserved(self, error: Lost, deadline: float | None, given_up: Callable[[], bool]) -> None:
-        """The broker that has let us in did not serve after all. Raises as `connect` does if that was
-        the last try; else the next one is due."""
+        """Note that the connected broker does not serve. Raises as `connect` does after the last attempt;
+        otherwise waits until the next one is due."""
         self._check_patience(error, deadline, given_up)
         time.sleep(self._retry)
 
     def wait(self, timeout: float, pulse: Pulse) -> None:
-        """Serve what comes within `timeout` seconds, with heartbeats, to the broker and in the ledger."""
+        """Handle input that arrives within `timeout` seconds. Keep up heartbeats to the broker and in the
+        ledger."""
         until = time.monotonic() + timeout
         while self.wire is not None:
             some = self.wire.pump(min(timeout, pulse.left))

@@ -1,8 +1,8 @@
-"""Messages as octets and back: what a publisher's arguments become, and what a consumer is handed.
+"""Encodes a publisher's arguments into a message, and decodes a message for a consumer.
 
-Role: the kit's side of part 3 of the specification, with the encoder and reader that brokers use, too: what
-is made here, a broker can read. Pure functions. The body is data; text is UTF-8, and says so in
-`content_encoding`, so that clients of 0-9-1 get it as text, too.
+Role: the kit's side of part 3 of the AMQP 1.0 specification. It uses the broker's own encoder and reader, so
+a broker can read every message made here. Pure functions. The body is a data section. Text is UTF-8 and
+marked so in `content_encoding`; 0-9-1 clients thus receive it as text, too.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ _TIMES = ("absolute_expiry_time", "creation_time")
 _IDS = ("message_id", "correlation_id")
 _NOTHING: Mapping[str, Any] = {}
 _REMEMBERED = 1024
-"""Octets before the body up to which it is remembered as good: publishers repeat themselves."""
+"""Largest head, in octets, whose successful check is cached: publishers repeat the same heads."""
 _EMPTY = write_section(DATA, write_binary(b""))
 
 
 class Message(NamedTuple):
-    """What came, read. `body`: octets, or text where the sender named a content encoding that is one; the
-    value of an amqp-value, or the list of an amqp-sequence."""
+    """A decoded message.
+
+    `body`: bytes, or str if the sender named a text encoding as the content encoding; the value of an
+    amqp-value section, or the list of an amqp-sequence."""
 
     body: Any
     header: Header
@@ -59,7 +61,7 @@ class Message(NamedTuple):
     headers: Mapping[str, Any]
     """The application properties."""
     annotations: Mapping[Any, Any]
-    """Those of the message."""
+    """The message annotations."""
 
 
 def encoded(
@@ -72,7 +74,7 @@ def encoded(
     annotations: Mapping[str, Any] | None,
     properties: dict[str, Any],
 ) -> bytes:
-    """`ttl` in seconds. Raises ValueError or TypeError for what no broker could read."""
+    """`ttl` in seconds. Raises ValueError or TypeError for a message that no broker could read."""
     if isinstance(body, str):
         body = body.encode()
         properties.setdefault("content_encoding", TEXT)
@@ -127,8 +129,10 @@ def _plain(value: Any) -> Any:
 
 
 def _check(head: bytes) -> None:
-    """A broker would reject what it cannot read, and not count it: the ledgers would be wrong from there on.
-    Raises DecodeError."""
+    """Check that a broker can read this head. Raises DecodeError.
+
+    A broker rejects an unreadable message without counting it. All later numbers in the ledgers would then be
+    wrong."""
     outline(head + _EMPTY)
     parse_head(head)
 
@@ -137,7 +141,7 @@ _check_once = lru_cache(maxsize=512)(_check)
 
 
 def decoded(payload: bytes) -> Message:
-    """What is no message at all is a body of octets."""
+    """Decode a message. Octets that are not a message become its body."""
     try:
         plan = outline(payload)
         head = parse_head(payload[: plan.body])

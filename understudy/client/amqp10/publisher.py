@@ -1,13 +1,13 @@
-"""A publisher over AMQP 1.0 that loses nothing it was asked to publish, as long as its own process lives.
+"""An AMQP 1.0 publisher that loses no message that it accepted, as long as its own process lives.
 
-Each message is kept until the broker has said what became of it. When the connection is lost, the publisher
-finds the broker that serves now and sends again, in order, all that is in doubt, before anything new: so
-order holds for each queue, and a message is there at least once.
+It keeps each message until the broker sends the outcome. After a lost connection it connects to the broker
+that now serves, and resends all messages in doubt, in order, before any new message. Each queue thus keeps
+its order, and receives each message at least once.
 
-Every connection has a name, `NAME.LIFE.K`, told to the broker in the property `producer` of its open; every
-address that is published to is a link of it, which is a session in the ledgers, `NAME.LIFE.K/LINK`. Within it
-a message is known by its number: the broker counts from 1, in the order in which they come, and so does the
-ledger here. One thread; Proton is not thread safe and neither is this.
+Every connection has a name, `NAME.LIFE.K`, which the property `producer` of its open tells the broker. Each
+target address has a link of its own, and each link is a session in the ledgers, `NAME.LIFE.K/LINK`. Within a
+session a number identifies a message: the broker and this ledger both count from 1, in order of arrival. One
+thread only: like Proton, this class is not thread safe.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from understudy.shared.amqp10.addresses import Address, parse
 from understudy.shared.amqp10.conditions import MESSAGE_SIZE, Fault
 
 LINKS = 200
-"""Addresses of which a link is kept; one that was not used for long makes room for another."""
+"""Most links that stay open, one for each address. A new address closes the least recently used link."""
 HEAR_EVERY = 0.05
-"""Seconds that a publisher only sends, at most, while it is called: then it hears what became of it."""
+"""Longest time, in seconds, that calls of `publish` only send; then one of them also reads outcomes."""
 _OUTCOMES: dict[int, str] = {
     Delivery.ACCEPTED: "confirmed",
     Delivery.RELEASED: "returned",
@@ -45,8 +45,8 @@ _OUTCOMES: dict[int, str] = {
 
 @dataclass(slots=True)
 class _Kept:
-    """One message in doubt. `tag`: its number on the link it went out by. `alone`: there was no other in
-    doubt when it went, nor since."""
+    """One message in doubt. `tag`: its number on the link that carried it. `alone`: no other message was in
+    doubt while it was sent, nor since."""
 
     sequence: int
     target: str
@@ -58,7 +58,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Outlet:
-    """A link. `session`: what it is in the ledgers."""
+    """A link. `session`: its name in the ledgers."""
 
     link: Any
     session: str
@@ -70,42 +70,47 @@ class _Outlet:
 
 @dataclass(slots=True)
 class _Session:
-    """One connection's worth of links."""
+    """One connection, with its links."""
 
     name: str
     wire: Wire
     outlets: OrderedDict[str, _Outlet] = field(default_factory=OrderedDict)
-    """By address, those used last behind."""
+    """Links by address; the most recently used is last."""
     opened: int = 0
-    """Links made so far."""
+    """Number of links made so far."""
     current: _Outlet | None = None
-    """By which the last message went."""
+    """The link that carried the last message."""
     sent: int = 0
-    """Messages so far."""
+    """Number of messages sent so far."""
     in_doubt: dict[int, _Kept] = field(default_factory=dict)
-    """By their place among those sent, which no two have: an outcome that comes late, of one that was sent
-    again by another link, is nobody's."""
+    """Messages by their number among those sent, which is unique: a late outcome of a message that was resent
+    on another link thus matches nothing."""
 
     @property
     def is_sending(self) -> bool:
-        """Has the link that was used last something that the broker's window does not take now? No other has.
-        (What the engine counts for the session counts for ever what a link left unsent that has gone.)"""
+        """Whether the current link holds output for which the broker's window has no room. Other links never
+        do.
+
+        The engine's own count for the session is no use: it keeps counting the unsent output of closed links.
+        """
         return self.current is not None and self.current.link.queued > 0
 
 
 class Publisher(PublisherBase[_Kept, _Session]):
-    """Publishes over a list of brokers, and hears of each message what became of it.
+    """Publishes over a list of brokers, and receives the outcome of each message.
 
-    `window`: messages in doubt at most; `publish` waits when it is full. `on_return(sequence)`: no queue
-    wanted it (`released`); `on_nack(sequence, condition, text)`: it is refused, by a queue (`rejected`), for
-    its address, or for its size; `text` names the address. Both are called from within the other methods,
-    after what they are told is in the ledger; what they raise comes out of there, and costs nothing else.
-    Without `on_nack`, what a queue refuses is counted only (`counts.nacked`), and for the rest Refused is
-    raised, once. What is refused is not sent again, and holds up nothing.
+    `window`: most messages in doubt; `publish` waits while the window is full. `on_return(sequence)`: no
+    queue matched the message (`released`). `on_nack(sequence, condition, text)`: the message was refused by a
+    queue (`rejected`), for its address, or for its size; `text` names the address.
 
-    Nothing is declared over AMQP 1.0: exchanges and queues must be there. Connects when first needed. While
-    idle, call `poll` every few seconds, or the broker will miss the heartbeats, and so will whoever watches
-    the ledger.
+    The methods of the publisher call both callbacks, after the outcome is in the ledger. An exception of a
+    callback leaves that method, and has no other effect. Without `on_nack`, the publisher only counts
+    messages that a queue refused (`counts.nacked`), and raises Refused, once, for the other refusals. A
+    refused message is not resent, and does not block others.
+
+    AMQP 1.0 cannot declare anything: exchanges and queues must exist. The publisher connects when first
+    needed. While idle, call `poll` every few seconds. Otherwise the broker and the watcher of the ledger miss
+    heartbeats.
     """
 
     failover: Failover
@@ -124,11 +129,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
         **connection: Any,
     ) -> None:
-        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
-        `Failover` takes them.
+        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat and tls, as for
+        `Failover`.
 
-        `given_up` is asked while no broker serves; once it says True, ConnectFailed is raised.
-        `ledger_heartbeat`: seconds that the ledger is silent at most while one of the methods is at work.
+        `given_up` is called while no broker serves. If it returns True, ConnectFailed is raised.
+        `ledger_heartbeat`: longest silence of the ledger, in seconds, while a method runs.
         """
         super().__init__(
             Failover(addresses, **connection), name, ledger_dir,
@@ -137,10 +142,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._on_return = on_return
         self._on_nack = on_nack
         self._settled: RangeGatherer[tuple[str, str]] = RangeGatherer()
-        """Numbers by session and outcome, of which the ledger does not know yet."""
+        """Numbers by session and outcome that are not in the ledger yet."""
         self._alone_until = 0
-        """Sequence of the last of those that are sent one by one: among them is one that cost a link, or
-        the connection, and the broker did not say which."""
+        """Messages up to this sequence are sent one by one: the broker closed a link or the connection
+        because of one of them, and did not say which one."""
         self._heard_at = 0.0
 
     def publish(
@@ -155,15 +160,18 @@ class Publisher(PublisherBase[_Kept, _Session]):
         annotations: Mapping[str, Any] | None = None,
         **properties: Any,
     ) -> int:
-        """Take charge of one message; waits only while the window is full, no broker serves, or the broker
-        takes no more: gives no credit, or does not read. An address that is new costs a round trip.
+        """Accept one message. Returns its number in this publisher's life, from 1.
 
-        `address`: `/queues/NAME`, `/exchanges/NAME/KEY`, or a queue's plain name. `ttl` in seconds.
-        `headers` are AMQP's application properties, `properties` its properties: content_type, message_id,
-        and so on, times in seconds since 1970. Returns the message's number in this publisher's life, from 1.
-        Raises ValueError and TypeError for what cannot be sent. Refused, of which the class tells, names in
-        `sequences` what is given up, earlier messages perhaps; whatever else is raised, this one is kept, and
-        is not to be published again.
+        Waits only while the window is full, no broker serves, or the broker accepts no more: it gives no
+        credit, or does not read. A new address costs a round trip.
+
+        `address`: `/queues/NAME`, `/exchanges/NAME/KEY`, or a queue's plain name. `ttl` in seconds. `headers`
+        are AMQP's application properties. `properties` are AMQP's properties: content_type, message_id, and
+        so on, with times in seconds since 1970.
+
+        Raises ValueError and TypeError for a message that cannot be sent. Refused (see the class) names in
+        `sequences` the messages that are dropped, possibly earlier ones. After any other exception the
+        publisher keeps this message: do not publish it again.
         """
         self._refuse_if_closed()
         self._known(address)
@@ -175,7 +183,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         )  # fmt: skip
         self._wait_for_room()
         kept = _Kept(0, address, payload)
-        # Now, since a callback may have published; and at once: Python looks for no signal until it is kept.
+        # After the wait, since a callback may have published. Python checks for no signal before the append.
         sequence = kept.sequence = self.counts.published = self.counts.published + 1
         self._waiting.append(kept)
         self._ready(None)
@@ -187,7 +195,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         return sequence
 
     def _known(self, address: str) -> None:
-        """Raises ValueError for what is no address: a broker would refuse it for ever."""
+        """Check an address. Raises ValueError for an invalid one, which every broker would refuse."""
         if self._session is not None and address in self._session.outlets:
             return
         try:
@@ -198,7 +206,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
     # -- connection ----------------------------------------------------------------------------------------
 
     def _is_held_up(self) -> bool:
-        """Is there anything that has not left for the broker?"""
+        """Whether any message or octet is not sent yet."""
         session = self._session
         return bool(self._waiting) or session is None or session.wire.held_up or session.is_sending
 
@@ -211,7 +219,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         return _Session(name, wire)
 
     def _send_waiting(self) -> None:
-        """In order: what is held up for want of credit holds up all behind it."""
+        """Send in order: a message without credit blocks all messages behind it."""
         session = self._session
         assert session is not None
         waiting = self._waiting
@@ -231,7 +239,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             number = session.sent = session.sent + 1
             outlet.in_doubt += 1
             kept.session, kept.tag, kept.alone = outlet.session, tag, kept.sequence <= self._alone_until
-            session.in_doubt[number] = kept  # before it leaves the other: an interrupt loses nothing
+            session.in_doubt[number] = kept  # before it leaves `waiting`: an interrupt loses nothing
             waiting.popleft()
             exchange, key, _ = outlet.address
             self._ledger.sent(outlet.session, exchange, key, tag, kept.sequence)
@@ -241,12 +249,12 @@ class Publisher(PublisherBase[_Kept, _Session]):
         session.wire.send()
 
     def _is_one_by_one(self, session: _Session, kept: _Kept) -> bool:
-        """Does it wait until no other is in doubt?"""
+        """Whether `kept` must wait until no other message is in doubt."""
         sent = next(iter(session.in_doubt.values()))
         return min(sent.sequence, kept.sequence) <= self._alone_until
 
     def _outlet(self, session: _Session, target: str) -> _Outlet | None:
-        """The link for that address; None while another one is still to be rid of what it was given."""
+        """The link for `target`; None while the current link still holds unsent output."""
         outlet = session.outlets.get(target)
         if outlet is not None and outlet is session.current:
             return outlet
@@ -274,7 +282,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         return _Outlet(link, f"{session.name}/{name}", target, parse(target))
 
     def _make_room(self, session: _Session) -> bool:
-        """Close the link that was not used for longest, if all is known of what went by it."""
+        """Close the least recently used link, unless one of its messages is in doubt."""
         target, outlet = next(iter(session.outlets.items()))
         if outlet.in_doubt:
             return False
@@ -287,7 +295,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._heard_at = time.monotonic()
         self._note_settled()
 
-    # -- what the broker says ------------------------------------------------------------------------------
+    # -- input from the broker -----------------------------------------------------------------------------
 
     def _serve(self, kind: EventType, what: Any) -> bool:
         if kind is Event.DELIVERY:
@@ -325,7 +333,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             text = f"publishing to {kept.target!r}: {text or 'no reason given'}"
             self._news.append(partial(self._on_nack, kept.sequence, name, text))
         counted = getattr(self.counts, outcome) + 1
-        del session.in_doubt[number]  # last: what an interrupt leaves half done is sent again, not forgotten
+        del session.in_doubt[number]  # last: after an interrupt the message is resent, not forgotten
         setattr(self.counts, outcome, counted)
         outlet = session.outlets.get(kept.target)
         if outlet is not None:
@@ -335,8 +343,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
     # -- what is refused -----------------------------------------------------------------------------------
 
     def _link_closed(self, link: Any) -> bool:
-        """The broker has closed it. Attached or not: an address that is not there, or not for us, is answered
-        by an attach without a target, and then this."""
+        """The broker closed `link`, attached or not.
+
+        The broker answers a missing or forbidden address with an attach without a target, followed by this
+        close."""
         session = self._session
         outlet = None if session is None else session.outlets.get(link.target.address)
         if session is None or outlet is None or outlet.link != link:
@@ -357,7 +367,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         return True
 
     def _give_up_too_large(self, session: _Session, address: Address, most: int) -> None:
-        """The next one that waits is larger than the broker takes: sent, it would cost the link."""
+        """Drop the next waiting message: it is larger than the broker accepts, and would end the link."""
         kept = self._waiting[0]
         session.opened += 1
         self._note_unsent(f"{session.name}/{session.opened}", address, [kept])
@@ -365,9 +375,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._give_up([kept], MESSAGE_SIZE, what)
 
     def _sort_out(self, session: _Session, condition: str, text: str, outlet: _Outlet | None = None) -> None:
-        """The broker has closed a link, or (None) all of them, and given no outcome of what was in doubt
-        there. That may be at any of its brokers' queues, or be the reason: it is sent again, one by one, and
-        what costs a link while it is alone is given up."""
+        """The broker closed one link, or (None) all of them, without an outcome for the messages in doubt
+        there.
+
+        Each of these messages may already be in a queue, or may be the cause. The publisher resends them one
+        by one, and drops a message that ends a link while it is alone."""
         lost = {n: k for n, k in session.in_doubt.items() if outlet is None or k.session == outlet.session}
         if not lost:
             return
@@ -390,7 +402,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         super()._lose()
 
     def _give_up(self, refused: Sequence[_Kept], condition: str, why: str) -> None:
-        """All of them for one address."""
+        """Drop refused messages, all for one address, and report them."""
         session = self._session
         if not refused or session is None:
             return
@@ -404,13 +416,13 @@ class Publisher(PublisherBase[_Kept, _Session]):
         waiting = deque(kept for kept in self._waiting if kept.sequence not in sequences)
         in_doubt = {n: kept for n, kept in session.in_doubt.items() if kept.sequence not in sequences}
         nacked = self.counts.nacked + len(refused)
-        # At once, as in `_lose`: each is told and counted, once.
+        # One statement, as in `_lose`: each message is reported and counted once.
         self._waiting, session.in_doubt, self._news, self._errors, self.counts.nacked = (
             waiting, in_doubt, news, errors, nacked,
         )  # fmt: skip
 
     def _note_unsent(self, session: str, address: Address, refused: Sequence[_Kept]) -> None:
-        """In the ledger they are the only ones of a session of their own, which no broker counts."""
+        """Record unsent messages in a session of their own, unknown to any broker."""
         exchange, key, _ = address
         for tag, kept in enumerate(refused, start=1):
             self._ledger.sent(session, exchange, key, tag, kept.sequence)
@@ -419,7 +431,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
     # -- the ledger ------------------------------------------------------------------------------------------
 
     def _note_settled(self) -> None:
-        """In ranges, though outcomes come one by one."""
+        """Write outcomes to the ledger in ranges, although they arrive one by one."""
         for (session, outcome), first, last in self._settled.drain():
             self._ledger.settled(session, first, last, outcome)
 

@@ -1,8 +1,8 @@
-"""One AMQP 1.0 connection, client side: Proton's engine, driven over a socket of ours.
+"""One AMQP 1.0 client connection: Proton's protocol engine, driven over a socket of this module.
 
-Role: everything that touches the network. Owner: a `Failover`, on its thread. The socket does not block, so
-every wait is a `poll` of ours, with an end; TLS is Python's own, and so is SASL PLAIN, since Proton's depends
-on what it was built with.
+Role: all network I/O. Owner: a `Failover`, on its thread. The socket does not block: every wait is a `poll`
+here, with a time limit. TLS is Python's own, and SASL PLAIN is done here, since Proton's support for both
+depends on how it was built.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from understudy.shared.amqp10.types import Array, DecodeError, Described, Symbol
 
 _READ = 64 * 1024
 _READS = 8
-"""Reads before others get their turn."""
+"""Most reads in a row before events are handled."""
 _GOODBYE = 1.0
-"""Seconds that a broker may take to answer our close."""
+"""Seconds to wait for the answer to a close."""
 _MECHANISMS, _INIT, _OUTCOME = 0x40, 0x41, 0x44
 _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _FOR_GOOD = (NOT_ALLOWED, UNAUTHORIZED)
-"""Conditions of a connection that another try does not heal."""
+"""Connection conditions that no retry can cure."""
 
 _OTHERS = frozenset(
     (
@@ -39,19 +39,19 @@ _OTHERS = frozenset(
         Event.LINK_REMOTE_DETACH,
     )
 )  # fmt: skip
-"""Events that are for whoever has the links."""
+"""Events for the owner of the links."""
 
 Serve = Callable[[EventType, Any], bool]
-"""What happens to a link or a delivery, and which; True if it is what somebody may be waiting for."""
+"""Handles an event of a link or delivery. Returns True if a caller may be waiting for the event."""
 
 
 class Lost(OSError):
-    """The connection is gone, or was not made. `str()` is one line."""
+    """The connection is lost, or could not be made. `str()` is one line."""
 
 
 class Refused(Exception):
-    """The broker will not have it, however often it is asked. `condition` is AMQP 1.0's word for why;
-    `sequences`: the numbers of the messages that a publisher has given up for that, and sends no more."""
+    """The broker refuses a request for good. `condition`: the AMQP 1.0 condition. `sequences`: the numbers of
+    the messages that a publisher dropped for this reason, and will not resend."""
 
     def __init__(self, condition: str, text: str, sequences: tuple[int, ...] = ()) -> None:
         super().__init__(f"{condition}: {text}" if text else condition)
@@ -61,15 +61,15 @@ class Refused(Exception):
 
 
 def reason(condition: Condition | None) -> tuple[str, str]:
-    """Why the broker has closed a link: AMQP 1.0's word, and a text."""
+    """Why the broker closed a link: the AMQP 1.0 condition, and a text."""
     if condition is None:
         return "amqp:link:detach-forced", "closed without a reason"
     return str(condition.name), condition.description or "no reason given"
 
 
 class Wire:
-    """`session`: the only one. `serve` is set by whoever has the links. `ended`: why the broker has
-    closed the connection or the session, if it said why, and did not only stop."""
+    """`session`: the connection's only session. `serve`: set by the owner of the links. `ended`: why the
+    broker closed the connection or session, if it gave a reason other than its own shutdown."""
 
     def __init__(self, sock: socket.socket, heartbeat: float) -> None:
         self.serve: Serve = lambda _kind, _what: False
@@ -104,17 +104,19 @@ class Wire:
 
     @property
     def held_up(self) -> bool:
-        """Is there something that the network does not take now?"""
+        """Whether some output is waiting for the network."""
         return self._unsent
 
     @property
     def overdue(self) -> bool:
-        """Is it time to say something, or to look whether the broker has? Then `pump(0)` is to be called."""
+        """Whether a heartbeat is due, or a check of the broker's heartbeat: then call `pump(0)`."""
         return 0 < self._due <= time.monotonic()
 
     def pump(self, timeout: float) -> bool:
-        """Send what is there to send, and serve what has come, or comes within `timeout` seconds. Was it what
-        somebody may be waiting for? Raises Lost, Refused, and what `serve` raises."""
+        """Send pending output, and handle input that arrives within `timeout` seconds.
+
+        Returns whether something happened that a caller may be waiting for. Raises Lost, Refused, and the
+        exceptions of `serve`."""
         unsent = self._unsent
         self.send()
         if not self._read() and timeout > 0:
@@ -131,7 +133,7 @@ class Wire:
         return wanted or (unsent and not self._unsent)
 
     def send(self) -> None:
-        """As much as the network takes now."""
+        """Send as much as the network accepts now."""
         transport, sock = self._transport, self._sock
         try:
             while (size := transport.pending()) > 0:
@@ -145,7 +147,7 @@ class Wire:
             self._unsent = False
 
     def _read(self) -> bool:
-        """What has come goes to the engine. At its end, what was said before is served, then Lost raised."""
+        """Pass input to the engine. At the end of input, handle the last events, then raise Lost."""
         some = False
         for _ in range(_READS):
             try:
@@ -185,7 +187,7 @@ class Wire:
         collector = self._collector
         while (event := collector.peek()) is not None:
             kind = event.type
-            collector.pop()  # first: what is served may come back here
+            collector.pop()  # before the call: `serve` may re-enter this method
             if kind in _OTHERS:
                 wanted |= self.serve(kind, event.context)
             else:
@@ -218,7 +220,7 @@ class Wire:
     # -- the end
 
     def close(self) -> None:
-        """Say goodbye, and close; never raises for what the network does."""
+        """Close the connection in order. Never raises for network errors."""
         self.serve = lambda _kind, _what: False
         self._closing = True
         until = time.monotonic() + _GOODBYE
@@ -231,19 +233,21 @@ class Wire:
         self.drop()
 
     def drop(self) -> None:
-        """Without a word."""
+        """Close the socket without an AMQP close."""
         self._sock.close()
         self._transport.unbind()
         self._collector.release()
 
     def abandon(self) -> None:
-        """In a process that a fork made: the socket's descriptor is closed, and no more."""
+        """In a forked child: close the socket's descriptor, and nothing else."""
         self._sock.close()
 
 
 def _lost(error: Exception) -> Exception:
-    """What stands for an error of the socket or the engine. An OSError without a number is none: it was
-    raised by a handler of signals, as many an application's TimeoutError is, and is the application's."""
+    """The exception to raise for `error`: Lost if it came from the socket or the engine.
+
+    An OSError without an errno is the application's own, for example a TimeoutError that a signal handler
+    raised. It is returned unchanged."""
     if isinstance(error, OSError) and error.errno is None and not isinstance(error, ssl.SSLError):
         return error
     return Lost(str(error))
@@ -252,7 +256,7 @@ def _lost(error: Exception) -> Exception:
 def dial(
     address: HostPort, user: str, password: str, tls: ssl.SSLContext | None, until: float
 ) -> socket.socket:
-    """A socket that is logged in, and does not block. Raises OSError, such as Lost, and Refused."""
+    """Connect and log in; returns a non-blocking socket. Raises OSError, including Lost, and Refused."""
     sock = socket.create_connection((address.host, address.port), _left(until))
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -268,7 +272,7 @@ def dial(
 
 
 def _left(until: float) -> float:
-    """Seconds. Raises Lost if there are none."""
+    """Seconds until `until`. Raises Lost if there are none."""
     left = until - time.monotonic()
     if left <= 0:
         raise Lost("it did not shake hands in time")
