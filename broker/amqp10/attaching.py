@@ -1,7 +1,7 @@
-"""An attach of a client's: what it may send to, what it may receive from. Raises what refuses it.
+"""Checks an attach: what a client may send to and receive from. Raises the error that refuses it.
 
-Called by `Links`. Nothing is made by being attached to, but what is `dynamic`: a temporary queue for the
-replies to one client, which ends with its link.
+Called by `Links`. Attaching creates nothing, except for a `dynamic` source: a temporary queue for one client,
+which is deleted with its link.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class LinksHost(IncomingHost, OutgoingHost, Protocol):
-    """For links of either kind."""
+    """The methods that links of both directions need."""
 
     def serves(self, served: Incoming | Outgoing) -> bool: ...
     def fail(self, served: Incoming | Outgoing, fault: Fault) -> None: ...
 
 
 def incoming(links: LinksHost, link: Receiver) -> Incoming:
-    """The client sends."""
+    """A link on which the client sends."""
     connection, wanted = links.connection, link.remote_target
     if wanted.type == Terminus.COORDINATOR:
         raise Fault(NOT_IMPLEMENTED, "transactions of AMQP 1.0 are not supported; those of 0-9-1 are")
@@ -39,7 +39,7 @@ def incoming(links: LinksHost, link: Receiver) -> Incoming:
         target = parse(wanted.address)
         demand(connection, "write", "exchange", target.exchange)
         if target.queue is not None:
-            found = connection.vhost.queues.get(target.queue)  # whose it is only matters to who receives
+            found = connection.vhost.queues.get(target.queue)  # only consumers need to own an exclusive queue
             queue = connection.vhost.queue(target.queue, owner=connection if found is None else found.owner)
             connection.vhost.whole.reconnecting.used(queue)
         else:
@@ -56,7 +56,7 @@ def incoming(links: LinksHost, link: Receiver) -> Incoming:
 
 
 def outgoing(links: LinksHost, link: Sender) -> Outgoing:
-    """The client receives."""
+    """A link on which the client receives."""
     connection, wanted = links.connection, link.remote_source
     _check_source(wanted)
     address = wanted.address
@@ -82,7 +82,7 @@ def outgoing(links: LinksHost, link: Sender) -> Outgoing:
 
 
 def _check_source(wanted: Terminus) -> None:
-    """A filter that is not obeyed would bring the client what it has not asked for, so it is refused."""
+    """Refuse filters, because ignoring one would send the client unwanted messages."""
     if wanted.distribution_mode == Terminus.DIST_MODE_COPY:
         raise Fault(NOT_IMPLEMENTED, "browsing (distribution-mode copy) is not supported")
     filters = wanted.filter

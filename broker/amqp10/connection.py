@@ -1,8 +1,8 @@
 """One AMQP 1.0 connection, server side, without I/O: bytes in, bytes out, on Proton's engine.
 
-Owner: `Broker`, which makes one when a client begins with a header of 1.0. SASL and the form of frames are
-looked after here (`sasl`, `framing`); what is well-formed goes to the engine, whose events are served: the
-connection's own here, those of sessions and links by `Links`. It never raises for what the peer sends.
+Owner: `Broker`, which creates it when a client begins with a 1.0 header. SASL and frame syntax are checked
+here (`sasl`, `framing`); well-formed frames go to the engine. Connection events are served here, session and
+link events by `Links`. It never raises because of the peer's input.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from broker.security.tickets import Answer
 
 _STALL = 4
-"""Input is not taken further while unsent output exceeds this many times `unsent_max`."""
+"""Input is not taken while unsent output exceeds this many times `unsent_max`."""
 _UNSERVED = 128 * 1024
-"""Octets of such input that are read all the same: signs of life are among them, or are not."""
+"""Octets of such input that are still read, because heartbeats may be among them."""
 _ASK_AGAIN = 0.1
-"""Seconds between two questions to the hooks about a connection that they hold."""
+"""Seconds between two calls of the hooks for a connection that they hold."""
 _HELD_MAX = 256 * 1024
-"""Octets that a client may say before it is let in."""
+"""Maximum octets that a client may send before it is accepted."""
 _TOGETHER = 32
-"""Frames that the engine gets before its events are served."""
+"""Maximum frames pushed into the engine before its events are served."""
 _PUSHED = 64 * 1024
-"""Octets of such frames."""
+"""Maximum octets of such frames."""
 _FRAME = 10
 _EVENT = 30
 _STEPS = {
@@ -61,19 +61,19 @@ _STEPS = {
     Event.LINK_REMOTE_CLOSE: 400,
     Event.LINK_REMOTE_DETACH: 400,
 }
-"""Steps that a frame takes until the engine has it, and serving an event, of those kinds or any other."""
+"""Steps of a frame until the engine has it, and of serving an event, by kind."""
 _SHORTEST_IDLE = 0.2
-"""Seconds; a peer that wants signs of life more often keeps the broker from its work."""
+"""Seconds. A peer that wants heartbeats more often would keep the broker from its work."""
 _CONNECTION = 24_000
-"""Octets that one takes, about, with its engine, by the growth of a process with many."""
+"""Approximate octets of a connection with its engine, from the growth of a process with many."""
 
 
 def _unheard(transport: Transport, sentence: str) -> None:
-    """What the engine would write to stderr: its errors are events besides, and told in the log."""
+    """Discards the engine's messages for stderr: its errors also arrive as events, and are logged."""
 
 
 class Amqp10Connection(Amqp10Host):
-    """`links`: what it serves, and what waits for gates."""
+    """`links`: the sessions and links that it serves, and the output that waits for gates."""
 
     __slots__ = (
         "_buffers", "_collector", "_deaf", "_doomed", "_give_up", "_let_in", "_most_buffers", "_numbers",
@@ -90,7 +90,7 @@ class Amqp10Connection(Amqp10Host):
         self._numbers = Numbers()
         self._give_up = now + self.settings.handshake_timeout
         self._says_after = 0.0
-        """Seconds of silence after which the peer wants a sign of life; 0: never."""
+        """Seconds of silence after which the peer expects a heartbeat; 0: never."""
         self.engine = Engine()
         self._collector = Collector()
         self.engine.collect(self._collector)
@@ -100,7 +100,7 @@ class Amqp10Connection(Amqp10Host):
         self._transport.max_frame_size = self.settings.frame_max
         self._transport.channel_max = CHANNEL_MAX
         self._transport.idle_timeout = 2 * self.settings.heartbeat
-        """Half of it is told."""
+        """Half of it is announced to the peer."""
         self._transport.bind(self.engine)
         self.links = Links(self)
         self.arm(self._give_up)
@@ -122,8 +122,8 @@ class Amqp10Connection(Amqp10Host):
         return _CONNECTION + self.links.octets + self._most_buffers - self._buffers
 
     def buffers(self, octets: int) -> None:
-        """Those that the engine has for deliveries which are not whole take so many octets more, or fewer. It
-        uses them again, and gives none back before the connection ends."""
+        """The engine's buffers for incomplete deliveries changed by `octets`. It reuses its buffers, and
+        frees none before the connection ends."""
         self._buffers += octets
         self._most_buffers = max(self._most_buffers, self._buffers)
 
@@ -145,7 +145,7 @@ class Amqp10Connection(Amqp10Host):
         self.pull()
 
     def _guarded(self, what: Callable[[], None]) -> bool:
-        """Do it; False, and the connection is being closed, if it was the peer's fault or ours."""
+        """Run `what`. Returns False, with the connection closing, if it raised an error."""
         try:
             what()
         except Fault as fault:
@@ -160,7 +160,7 @@ class Amqp10Connection(Amqp10Host):
         return False
 
     def later(self, what: Callable[[], None]) -> None:
-        """Do it in the middle of a tick: whatever goes wrong costs this connection, at the next one."""
+        """Run `what` in the middle of a tick. An error closes this connection, in the next tick."""
         try:
             what()
         except Exception as error:
@@ -169,7 +169,7 @@ class Amqp10Connection(Amqp10Host):
             self.broker.resuming[self] = None
 
     def _take(self, buf: bytes) -> None:
-        """All that is whole of `buf`; the rest is kept."""
+        """Handle all complete frames of `buf` and keep the rest."""
         if self._working and not self.work_on():
             self._tail = buf
             return
@@ -228,8 +228,8 @@ class Amqp10Connection(Amqp10Host):
             self._feed(self._tail)
 
     def _frames(self, buf: bytes, at: int) -> int:
-        """Check whole frames from `at` on, and hand them over, a few at a time, until the share is used up;
-        returns where the rest begins."""
+        """Check complete frames from `at` on, and push them to the engine a few at a time, until the share is
+        used up. Returns the position behind them."""
         while True:
             self.serve()
             if self.spent > self.settings.share:
@@ -276,7 +276,7 @@ class Amqp10Connection(Amqp10Host):
     # -- events
 
     def serve(self) -> None:
-        """Serve the engine's events, up to the share. Those of a client that is not let in yet wait."""
+        """Serve the engine's events, up to the share. Events of a client that is not accepted yet wait."""
         if self._serving:
             return
         self._serving, share = True, self.settings.share
@@ -310,7 +310,7 @@ class Amqp10Connection(Amqp10Host):
             self.links.event(kind, event)
 
     def admitted(self, now: float) -> None:
-        """The client is let in, and its open answered: ordinary life begins."""
+        """The client is accepted and its open answered: the connection is open."""
         self.step, self._let_in = Amqp10Step.RUNNING, True
         self.log_opened("AMQP 1.0")
         idle = self._transport.remote_idle_timeout
@@ -324,14 +324,14 @@ class Amqp10Connection(Amqp10Host):
         self.serve()
 
     def hold(self, now: float) -> None:
-        """The hooks are asked again soon."""
+        """The hooks will be asked again soon."""
         self.step = Amqp10Step.HELD
         self.arm(min(now + _ASK_AGAIN, self._give_up))
 
     # -- output
 
     def pull(self) -> None:
-        """What the engine has to say goes out."""
+        """Take the engine's output."""
         transport, octets = self._transport, 0
         while (size := transport.pending()) > 0:
             data = transport.peek(size)
@@ -375,7 +375,7 @@ class Amqp10Connection(Amqp10Host):
         self._go_on(self._feed)
 
     def block(self, blocked: bool) -> None:
-        """There is no word for it in 1.0: the client is not read from."""
+        """AMQP 1.0 has no method for it; reading from the client is paused."""
         if self.step is Amqp10Step.RUNNING:
             self.update_paused()
 
@@ -430,7 +430,7 @@ class Amqp10Connection(Amqp10Host):
     # -- the end
 
     def fail(self, fault: Fault) -> None:
-        """Close for a fault of the peer's or of ours; if that was said already, the socket."""
+        """Close because of an error. If close was sent already, close the socket."""
         if self.step in (Amqp10Step.CLOSING, Amqp10Step.CLOSED):
             self.finish()
             return
@@ -439,15 +439,17 @@ class Amqp10Connection(Amqp10Host):
         self._close(fault)
 
     def close(self, code: int, text: str) -> None:
-        """With the condition that says what the reply code says; `FORCED` is the end of the connection."""
+        """Close with the condition that corresponds to the reply code. `FORCED` closes the socket without a
+        close frame."""
         if self.step not in (Amqp10Step.CLOSING, Amqp10Step.CLOSED):
             self._close(Fault(condition_of(code), short(text)))
 
     def _close(self, fault: Fault) -> None:
         self.let_go()
         if fault.condition == FORCED or self.step in BEFORE_LOGIN:
-            # Who is to try another broker is not told by a close: after one, Proton's Python clients read no
-            # more, and so miss the end of the connection, for ever where they have no idle timeout.
+            # FORCED sends no close frame. After one, Proton's Python clients stop reading and do not notice
+            # the end of the connection, forever if they have no idle timeout. They could not try another
+            # broker.
             self.pull()
             self.finish()
             return
@@ -458,7 +460,7 @@ class Amqp10Connection(Amqp10Host):
         self.engine.close()
         self.pull()
         if self.engine.state & Endpoint.REMOTE_UNINIT:
-            # The client's open was not for the engine, which says no more before it has one.
+            # The engine has not seen the client's open, and sends no more before it has.
             self.send(framing.close(fault))
             self.finish()
             return
@@ -470,7 +472,7 @@ class Amqp10Connection(Amqp10Host):
         self.clean = True
         if self.step is not Amqp10Step.CLOSING:
             self.log_closed("by the client")
-            self.links.flush()  # what came before the close counts
+            self.links.flush()  # messages sent before the close count
             self.let_go()
             self.engine.open()
             self.engine.close()
@@ -492,8 +494,8 @@ class Amqp10Connection(Amqp10Host):
     def forgotten(self) -> None:
         self._transport.unbind()
         self._collector.release()
-        self.links.release()  # no garbage, as in 0-9-1
-        # A timer may hold the connection for long: not what the engine has of its deliveries.
+        self.links.release()  # no reference cycles, as in 0-9-1
+        # A timer may keep the connection for long, but not the engine's deliveries.
         del self.engine, self._transport, self._collector
 
 

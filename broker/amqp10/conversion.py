@@ -1,10 +1,10 @@
-"""Messages between AMQP 1.0 and 0-9-1. Pure functions.
+"""Converts messages between AMQP 1.0 and 0-9-1. Pure functions.
 
-A message that was published over AMQP 1.0 is stored as content frames like any other, on channel 0, where no
-0-9-1 client can publish: that is the mark. Its header frame has the 0-9-1 properties, so that whatever looks
-at properties finds them (routing by headers, expiry, priorities, dead-lettering); its body frame has the
-sections as they came, but for header and delivery-annotations. A 0-9-1 consumer gets `as_0_9_1` of it, an
-AMQP 1.0 consumer what `outgoing` makes of it or of a message of 0-9-1.
+A message published over AMQP 1.0 is stored as 0-9-1 content frames on channel 0. No 0-9-1 client can publish
+on channel 0, so the channel marks it. Its header frame has the 0-9-1 properties, for everything that reads
+properties (routing by headers, expiry, priorities, dead-lettering). Its body frame has the original sections,
+except header and delivery-annotations. `as_0_9_1` converts it for a 0-9-1 consumer; `outgoing` converts
+messages of both kinds for an AMQP 1.0 consumer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REPLICATION_ID: Final = "x-replication-id"
 
 _ON_CHANNEL_0: Final = b"\0\0"
 _REMEMBERED: Final = 1024
-"""Octets of properties up to which a result is kept: publishers repeat themselves."""
+"""Maximum octets of properties for which a result is cached: publishers repeat themselves."""
 _LONGEST_TTL: Final = 0xFFFFFFFF
 
 _converted = lru_cache(maxsize=512)(converted)
@@ -34,7 +34,7 @@ _translated = lru_cache(maxsize=512)(translated)
 
 
 class Incoming(NamedTuple):
-    """A message as it came over AMQP 1.0, ready to be published."""
+    """A message received over AMQP 1.0, ready to be published."""
 
     raw: bytes
     """Content frames on channel 0."""
@@ -44,18 +44,18 @@ class Incoming(NamedTuple):
     largest: int
     """Octets of the largest frame in `raw`."""
     user_id: bytes | None
-    """As it came, whether it is text or not: who publishes may only name himself."""
+    """Unchanged, whether or not it is text. A publisher may only name itself."""
     as_it_came: int
-    """So many octets before the last one of `raw` are the last ones of what came."""
+    """This many octets before the last octet of `raw` are the last octets of the received payload."""
 
 
 def is_stored(raw: bytes) -> bool:
-    """Are these content frames those of a message that was published over AMQP 1.0?"""
+    """Whether these content frames belong to a message published over AMQP 1.0."""
     return raw[1:3] == _ON_CHANNEL_0
 
 
 def incoming(payload: bytes) -> Incoming:
-    """What came in a transfer, as it is stored. Raises DecodeError."""
+    """Convert a transfer's payload to its stored form. Raises DecodeError."""
     plan = outline(payload)
     head = payload[: plan.body]
     convert = _converted if plan.body <= _REMEMBERED else converted
@@ -70,8 +70,8 @@ def incoming(payload: bytes) -> Incoming:
 
 
 def as_0_9_1(raw: bytes) -> bytes:
-    """Stored frames of a message of AMQP 1.0 as those of one of 0-9-1, still on channel 0: only once, since
-    nothing tells the result from what it was made of. The properties stay what they have become since."""
+    """Convert stored frames of an AMQP 1.0 message to those of a 0-9-1 message, still on channel 0. Call it
+    only once, since the result looks like its input. Keeps later changes of the properties."""
     stored = body_of(raw)
     try:
         plan = outline(stored, deep=False)
@@ -87,8 +87,8 @@ def outgoing(
     raw: bytes, *, channel: int, persistent: bool, priority: int, ttl: int | None, redelivered: bool,
     exchange: str, routing_key: str, replication_id: str | None,
 ) -> bytes:  # fmt: skip
-    """What an AMQP 1.0 consumer gets in a transfer, of a message of either kind. `channel`: the envelope's;
-    `ttl`: the milliseconds that are left."""
+    """The payload that an AMQP 1.0 consumer gets, from a message of either kind. `channel`: the envelope's.
+    `ttl`: the remaining milliseconds."""
     left = None if ttl is None else min(ttl, _LONGEST_TTL)
     header = _header(persistent, priority if _has_priority(raw) else None, left, redelivered)
     added = _route(exchange, routing_key)
@@ -99,7 +99,7 @@ def outgoing(
         try:
             return header + _stored(raw, body, added)
         except DecodeError:
-            pass  # not by `incoming`: to be given as octets
+            pass  # not made by `incoming`: deliver the octets
     end = int.from_bytes(raw[3:7], "big") + OVERHEAD - 1
     listed = raw[PROPERTIES_AT:end]
     translate = _translated if len(listed) <= _REMEMBERED else translated
@@ -112,12 +112,12 @@ def outgoing(
 
 
 def octets_alone(raw: bytes, *, persistent: bool, redelivered: bool) -> bytes:
-    """What an AMQP 1.0 consumer gets of a message that `outgoing` fails on, so that it holds up nobody."""
+    """The payload for a message on which `outgoing` fails, so that the message blocks nobody."""
     return _header(persistent, None, None, redelivered) + write_section(DATA, write_binary(body_of(raw)))
 
 
 def _has_priority(raw: bytes) -> bool:
-    """Was it said? Here none is 0, in AMQP 1.0 it is 4."""
+    """Whether a priority was set. The default is 0 here and 4 in AMQP 1.0."""
     return bool((raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1]) & PRIORITY)
 
 
@@ -132,7 +132,7 @@ def _header(durable: bool, priority: int | None, ttl: int | None, redelivered: b
 
 @lru_cache(maxsize=1024)
 def _route(exchange: str, routing_key: str) -> tuple[Pair, ...]:
-    """The annotations that say how a message was routed."""
+    """The annotations that tell how a message was routed."""
     told = (("x-exchange", exchange), ("x-routing-key", readable(routing_key)))
     return tuple((key, annotation(key, value)) for key, value in told)
 
@@ -146,8 +146,8 @@ def _annotated(written: list[bytes], added: tuple[Pair, ...]) -> bytes:
 
 
 def _stored(raw: bytes, body: bytes, added: tuple[Pair, ...]) -> bytes:
-    """The sections of a message of AMQP 1.0, with more annotations, which replace those of the same name.
-    Raises DecodeError for what is none."""
+    """The sections of an AMQP 1.0 message with added annotations, which replace those of the same name.
+    Raises DecodeError if it is not one."""
     outline(body, deep=False)
     if raw.find(b"-death", 0, int.from_bytes(raw[3:7], "big")) >= 0:
         added += deaths(headers_of(raw))
@@ -166,7 +166,7 @@ def _stored(raw: bytes, body: bytes, added: tuple[Pair, ...]) -> bytes:
 
 
 def _encoded(body: bytes) -> bytes | None:
-    """A body that says it is AMQP 1.0's, if it is: nothing before it, and not data."""
+    """The body of a message of type `amqp-1.0`, if it is valid: body sections only, and not data."""
     try:
         plan = outline(body)
     except DecodeError:

@@ -1,7 +1,8 @@
-"""The way in of an AMQP 1.0 client: who it is, which virtual host it wants, and whether it may.
+"""The handshake of an AMQP 1.0 client: login, virtual host and permission to open.
 
-Called by `Amqp10Connection`. The rules are those of 0-9-1's handshake. A client that is to try another broker
-gets no answer to its open, but the end of the connection: the fault is `FORCED`, and the log has the reason.
+Called by `Amqp10Connection`. The rules are those of the 0-9-1 handshake. A client that should try another
+broker gets no answer to its open: its connection is closed. The fault is then `FORCED`, and the log has the
+reason.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not kn
 
 
 def login(connection: Amqp10Host, response: bytes) -> None:
-    """Name and password, in SASL PLAIN's form; the outcome is sent."""
+    """Handle a SASL PLAIN response, and send the outcome."""
     try:
         name, password = parse_plain(response)
     except SyntaxError_:
@@ -45,8 +46,8 @@ def login(connection: Amqp10Host, response: bytes) -> None:
 
 
 def answered(connection: Amqp10Host, answer: Answer) -> None:
-    """Who the client is, or why not. One that is told of a wrong password gives up, so whoever may be right,
-    here later or elsewhere, is told to try again, and only once it has opened."""
+    """Handle the answer to a login. A client with a wrong password gives up. So a client whose password may
+    be right, here later or elsewhere, is told to try again, but only after its open."""
     broker = connection.broker
     if isinstance(answer, LoginRefused):
         connection.log(f"login refused for user {connection.claimed[:80]!r}", "login refused")
@@ -70,7 +71,7 @@ def _refuse(connection: Amqp10Host) -> None:
 
 
 def opening(connection: Amqp10Host) -> None:
-    """The client's open has come. Raises what closes the connection."""
+    """Handle the client's open. Raises the error that closes the connection."""
     if connection.stranger:
         raise Fault(FORCED, connection.stranger)
     error = refusal(connection.user, connection.tags, Claim.APPLICATION, connection.peer.door)
@@ -85,7 +86,8 @@ def opening(connection: Amqp10Host) -> None:
 
 
 def ask(connection: Amqp10Host, now: float) -> None:
-    """Ask the hooks whether to let the connection in; raises if not. They may hold it: asked again later."""
+    """Ask the hooks whether to accept the connection; raises if not. They may hold it, and are asked again
+    later."""
     answer = connection.broker.hooks.connection_opening(connection, management=False)
     if isinstance(answer, Refusal):
         raise Fault(condition_of(answer.code), answer.text)
@@ -106,8 +108,8 @@ def ask(connection: Amqp10Host, now: float) -> None:
 
 
 def _enter(connection: Amqp10Host) -> None:
-    """Only now: before, this node may not have known. The hostname of open names the virtual host as
-    RabbitMQ has it, `vhost:NAME`; any other is that of a machine."""
+    """Enter the virtual host. Not earlier, because this node may not have known it. As in RabbitMQ, a
+    hostname `vhost:NAME` in open selects the virtual host; any other hostname is a machine's."""
     hostname = connection.engine.remote_hostname or ""
     name = hostname.removeprefix(_VHOST) if hostname.startswith(_VHOST) else "/"
     vhost = connection.broker.vhosts.get(name)

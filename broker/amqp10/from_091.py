@@ -1,8 +1,7 @@
-"""What an AMQP 1.0 client is told of a message that was published over 0-9-1: its sections before the body.
-Pure functions.
+"""Converts the properties of a 0-9-1 message to the AMQP 1.0 sections before the body. Pure functions.
 
-Names and rules are RabbitMQ's (https://www.rabbitmq.com/docs/conversions, `mc_amqpl.erl`): headers are
-application properties, but those called x-* are annotations.
+Names and rules are RabbitMQ's (https://www.rabbitmq.com/docs/conversions, `mc_amqpl.erl`): headers become
+application properties, and headers named x-* become annotations.
 """
 
 from __future__ import annotations
@@ -46,24 +45,24 @@ _IN_ORDER = tuple(1 << bit for bit in range(15, 1, -1))
 _WIDTHS: dict[str, type[int] | type[float]] = {
     "b": Byte, "B": UByte, "s": Short, "u": UShort, "I": Int, "i": UInt, "l": Long, "L": Long, "f": Float,
 }  # fmt: skip
-"""Of a header's type; those within a table or an array are longs."""
+"""By the type of a header. Integers inside a table or an array are longs."""
 _CLOSEST_TO_END = (1 << 63) // 1000
 
 Pair = tuple[str, bytes]
-"""An annotation: its key, and key and value as they are written."""
+"""An annotation: its key, and the encoded key and value."""
 
 
 class Translated(NamedTuple):
-    """Made of a property list."""
+    """The result for a property list."""
 
     annotations: tuple[Pair, ...]
     sections: bytes
-    """properties and application-properties, as far as there are any."""
+    """properties and application-properties, if there are any."""
     type: str | None
 
 
 def translated(listed: bytes) -> Translated:
-    """`listed`: a checked property list, its flags first."""
+    """Convert `listed`, a checked property list, flags first."""
     known = _read(listed)
     start, end = known.get(HEADERS, (0, 0))
     annotations: dict[str, bytes] = {}
@@ -87,13 +86,13 @@ def translated(listed: bytes) -> Translated:
 
 
 def annotation(key: str, value: Any) -> bytes:
-    """Key and value as they are written."""
+    """The encoded key and value."""
     return write(Symbol(key)) + write(value)
 
 
 def _pair(key: str, value: Any, tag: str) -> Pair | None:
-    """A header as an annotation or an application property, whatever fits its name; None if it is neither.
-    What is nested deeper than AMQP 1.0 is read here fits nowhere."""
+    """A header as an annotation or an application property, depending on its name; None if it fits neither. A
+    header nested too deeply fits neither."""
     if key == "CC" and isinstance(value, list):
         key = "x-cc"
     elif key in ("CC", "BCC"):
@@ -107,7 +106,7 @@ def _pair(key: str, value: Any, tag: str) -> Pair | None:
 
 
 def _value(value: Any, tag: str = "") -> Any:
-    """A field of a table in AMQP 1.0's types. Raises ValueError for a time that is out of its range."""
+    """A table field as an AMQP 1.0 value. Raises ValueError for a time out of range."""
     width = _WIDTHS.get(tag)
     if width is not None:
         return width(value)
@@ -133,7 +132,7 @@ def _key(key: str) -> str:
 
 
 def deaths(headers: dict[str, Any]) -> tuple[Pair, ...]:
-    """The history that dead-lettering left in the headers of a message, as annotations."""
+    """The death history in a message's headers, as annotations."""
     found = []
     for key, value in headers.items():
         if key.startswith(DEATHS):
@@ -143,7 +142,7 @@ def deaths(headers: dict[str, Any]) -> tuple[Pair, ...]:
 
 
 def _read(listed: bytes) -> dict[int, Any]:
-    """By flag: octets, numbers, and of the headers start and end of their table."""
+    """Octets and numbers by flag; for the headers, start and end of their table."""
     flags, at = listed[0] << 8 | listed[1], 2
     known: dict[int, Any] = {}
     for bit in _IN_ORDER:
@@ -162,7 +161,7 @@ def _read(listed: bytes) -> dict[int, Any]:
 
 
 def _properties(known: dict[int, Any]) -> bytes:
-    """The section; empty if there are none. In its order, up to the group id."""
+    """The properties section; empty if there are none. In the section's order, up to the group id."""
     if not known.keys() - {HEADERS, TYPE, EXPIRATION, _CLUSTER_ID}:
         return b""
     time = known.get(TIMESTAMP)
@@ -183,12 +182,12 @@ def _symbol(octets: bytes | None) -> Symbol | None:
 
 
 def _text(octets: bytes | None) -> str | None:
-    """A string of AMQP 1.0 is Unicode: what is none is shown as U+FFFD."""
+    """A string in AMQP 1.0 is Unicode, so U+FFFD replaces invalid octets."""
     return None if octets is None else octets.decode(errors="replace")
 
 
 def _id(octets: bytes | None) -> Uuid | str | bytes | None:
-    """Octets where they are no text: an id may be binary in AMQP 1.0."""
+    """An id. Octets if it is not text: an AMQP 1.0 id may be binary."""
     text = None if octets is None else fields.text_or_octets(octets)
     if not isinstance(text, str) or not text.startswith("urn:uuid:"):
         return text

@@ -1,4 +1,4 @@
-"""An AMQP 1.0 connection, as its way in and its links see it. `Amqp10Connection` is one."""
+"""The AMQP 1.0 connection as its handshake and links see it. `Amqp10Connection` implements it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Amqp10Host(Connection):
-    """`engine`: Proton's connection. `claimed`: the name that the client has given. `stranger`: why it is to
-    try again, here or elsewhere; told once it has opened."""
+    """`engine`: Proton's connection. `claimed`: the user name that the client gave. `stranger`: why it should
+    try again, here or elsewhere; sent after its open."""
 
     __slots__ = ("claimed", "engine", "step", "stranger")
 
@@ -29,22 +29,22 @@ class Amqp10Host(Connection):
 
     @abstractmethod
     def admitted(self, now: float) -> None:
-        """The client is let in, and its open answered: ordinary life begins."""
+        """The client is accepted and its open answered: the connection is open."""
 
     @abstractmethod
     def hold(self, now: float) -> None:
-        """The hooks are asked again soon."""
+        """The hooks will be asked again soon."""
 
     # -- for links
 
     @abstractmethod
     def later(self, what: Callable[[], None]) -> None:
-        """Do it in the middle of a tick: whatever goes wrong costs this connection, at the next one."""
+        """Run `what` in the middle of a tick. An error closes this connection, in the next tick."""
 
     @abstractmethod
     def pull(self) -> None:
-        """What the engine has to say goes out."""
+        """Take the engine's output."""
 
     @abstractmethod
     def buffers(self, octets: int) -> None:
-        """Those that the engine has for deliveries which are not whole take so many octets more, or fewer."""
+        """The engine's buffers for incomplete deliveries changed by `octets`."""

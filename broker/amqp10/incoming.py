@@ -1,9 +1,8 @@
-"""A link on which a client sends: transfers in, runs of messages to the virtual host, outcomes back.
+"""A link on which a client sends: transfers in, runs of messages to the virtual host, outcomes out.
 
-Owner: `Links`. Messages of one target and of equal persistence, expiration and priority are gathered while
-the client's input lasts and become one run, as in 0-9-1. What becomes of each is its outcome, sent once what
-it says is safe: `accepted`; `released` where no queue wanted it; `rejected` where a queue is full and
-refuses, or the message cannot be read.
+Owner: `Links`. While the client's input lasts, messages with the same target, persistence, expiration and
+priority are gathered into one run, as in 0-9-1. Each message gets an outcome once that is safe: `accepted`;
+`released` if no queue matched; `rejected` if a full queue refused it or the message is malformed.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ if TYPE_CHECKING:
     from broker.hooks import LargeMessage
 
 WINDOW = 500
-"""Messages that may be on their way to us on one link."""
+"""Credit of one link: messages that may be on their way."""
 IN_DOUBT = 2000
-"""Messages of one link that may wait for gates: then there is no more credit until they know."""
+"""Maximum messages of one link that wait for gates. Above it, the link gets no more credit."""
 _PER_DELIVERY = 1300
-"""Octets that a delivery which is not whole yet takes besides its parts and the engine's buffer, about."""
+"""Approximate octets of an incomplete delivery besides its parts and the engine's buffer."""
 
 
 class _Run(NamedTuple):
-    """Messages that are handed over together; `first`: the number of the first one in the ledger."""
+    """Messages published together. `first`: the ledger number of the first one."""
 
     target: Address
     deliveries: list[Delivery]
@@ -60,13 +59,13 @@ class _Run(NamedTuple):
     first: int
 
     def one(self, at: int) -> _Run:
-        """That message alone."""
+        """The run with only message `at`."""
         deliveries, messages = [self.deliveries[at]], [self.messages[at]]
         return self._replace(deliveries=deliveries, messages=messages, first=self.first + at)
 
 
 class IncomingHost(Protocol):
-    """What such a link asks of the connection's links. As `Links` has it."""
+    """What such a link needs from `Links`."""
 
     @property
     def connection(self) -> Amqp10Host: ...
@@ -79,9 +78,8 @@ class IncomingHost(Protocol):
 
 
 class Incoming:
-    """`target`: None for the anonymous terminus, whose messages say themselves where they go. `producer`
-    names what comes here in the ledger, where the client gave its connection a name; its messages are
-    numbered from 1."""
+    """`target`: None for the anonymous terminus, whose messages name their own targets. `producer`: the name
+    of the link's messages in the ledger, if the client named its connection. They are numbered from 1."""
 
     __slots__ = (
         "_buffer", "_held", "_in_doubt", "_key", "_largest", "_links", "_messages", "_next", "_octets",
@@ -99,9 +97,9 @@ class Incoming:
         self._parts: Parts = []
         self._octets = 0
         self._held = self._buffer = 0
-        """Octets that the parts count for, and those of the engine's buffer among them."""
+        """Octets counted for the parts, and the engine's buffer among them."""
         self._shown: LargeMessage | None = None
-        """Who gets the parts of a large message while they come; those from `_shown_at` on."""
+        """The observer that gets the parts of a large message from `_shown_at` on."""
         self._shown_at = 0
         self._run: list[Delivery] = []
         self._messages: list[bytes] = []
@@ -117,13 +115,13 @@ class Incoming:
     # -- transfers
 
     def delivery(self, delivery: Delivery) -> None:
-        """A transfer has come, or the client settled one. Raises Fault for what ends the connection."""
+        """A transfer has arrived, or the client settled one. Raises Fault if it ends the connection."""
         if not delivery.readable:
             if delivery.settled:
                 delivery.settle()
             return
         link = self.link
-        if link.credit <= 0:  # it still counts what has come and is not taken
+        if link.credit <= 0:  # the credit still counts transfers that have arrived and are not taken
             self._links.fail(self, Fault(TRANSFER_LIMIT, "a transfer without credit"))
             return
         if delivery.aborted:
@@ -155,14 +153,14 @@ class Incoming:
             self._links.flush()
 
     def _collect(self, part: bytes | bytearray) -> None:
-        """More of the message is to come: an alarm stops reading from whoever sends it."""
+        """Collect a part of an incomplete message. From now on an alarm stops reading from the client."""
         if not part:
             return
         connection, octets = self._links.connection, len(part)
         if not self._parts:
             octets += _PER_DELIVERY
             connection.note_publish()
-        grown = (1 << (len(part) - 1).bit_length()) - self._buffer  # in which the engine had it
+        grown = (1 << (len(part) - 1).bit_length()) - self._buffer  # the engine's buffer doubles
         if grown > 0:
             self._buffer += grown
             octets += grown
@@ -217,7 +215,7 @@ class Incoming:
     # -- to the virtual host
 
     def flush(self) -> None:
-        """Hand over what was gathered."""
+        """Publish what was gathered."""
         run, messages, largest = self._run, self._messages, self._largest
         if not run or self._key is None:
             return
@@ -229,8 +227,8 @@ class Incoming:
         connection.work(self._publish(_Run(target, run, messages, kind, largest, first)))
 
     def _publish(self, run: _Run) -> Steps[None]:
-        """In as many turns as it takes. What fails closes the link, or is rejected where each message has a
-        target of its own."""
+        """Publish a run in as many turns as needed. An error closes the link; with an anonymous target it
+        rejects the messages."""
         connection, target = self._links.connection, run.target
         try:
             if connection.access is not None:
@@ -280,7 +278,7 @@ class Incoming:
     # -- outcomes
 
     def _hold(self, need: Need, run: list[Delivery], outcome: int, why: Fault | None = None) -> None:
-        """Who has not settled them already is told when it is safe."""
+        """Send the outcome when it is safe, for the deliveries that the client has not settled already."""
         told = []
         for delivery in run:
             if delivery.settled:
@@ -312,19 +310,19 @@ class Incoming:
     # -- credit
 
     def top_up(self) -> None:
-        """Half of the window is used: the client may send as much again, unless too much is in doubt."""
+        """If half of the window is used, give credit again, unless too many messages are in doubt."""
         credit = self.link.credit
         if credit <= WINDOW // 2 and self._in_doubt < IN_DOUBT:
             self.link.flow(WINDOW - credit)
 
     def flow(self) -> None:
-        """The client says something of its credit, which is ours to give."""
+        """The client reports its view of the credit; nothing to do."""
 
     def resume(self) -> None:
-        """Deliveries are not its concern."""
+        """Nothing to do: this concerns deliveries to the client."""
 
     def end(self) -> None:
-        """What has not been handed over was never accepted."""
+        """Discard what was not published; it was never accepted."""
         self._forget_parts()
         self._run, self._messages = [], []
 

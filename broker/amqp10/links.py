@@ -1,7 +1,7 @@
-"""Sessions and links of one connection: who serves which link, and what waits for gates, in order.
+"""Sessions and links of one connection, and the output that waits for gates, in order.
 
-Owner: `Amqp10Connection`, which hands over the engine's events. Implements the broker's `Holder`: outcomes of
-what was published, and settlements of what was consumed, go out as the gates allow, as 0-9-1's confirms do.
+Owner: `Amqp10Connection`, which passes on the engine's events. Implements the broker's `Holder`: outcomes of
+publishes and settlements of deliveries go out as the gates allow, like 0-9-1 confirms.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
 
 LINKS_MAX = 1024
-"""Of one connection."""
+"""Maximum links of one connection."""
 UNSETTLED_MAX = 10_000
-"""Deliveries of all its links that may be unsettled."""
+"""Maximum unsettled deliveries of all its links."""
 _DELIVERY = 1500
-"""Octets that each takes, about, in the engine and here."""
+"""Approximate octets of each in the engine and here."""
 _LOOK = 50
 _DROP = 60
-"""Steps that it takes, about, to ask a link for its session, and to let go of a link."""
+"""Approximate steps for asking a link for its session, and for dropping a link."""
 SESSION_WINDOW = 2048
-"""Transfers that one session may have on their way to us: several links' worth of credit, so that a client
-does not wait for a word of ours after each few. They are taken from the engine as they come."""
+"""Maximum transfers of one session on their way to us: the credit of several links, so that a client need not
+wait for our flow after every few. Transfers are taken from the engine as they come."""
 _SESSION = 4000
 _LINK = 2700
-"""Octets that each takes, about, in the engine and here."""
+"""Approximate octets of each in the engine and here."""
 
 
 class _TickEnd:
-    """What is to be done after a tick's deliveries, whatever waits for gates."""
+    """Work for the end of a tick, after its deliveries, whatever waits for gates."""
 
     __slots__ = ("connection", "held")
 
@@ -56,7 +56,7 @@ class _TickEnd:
 
 
 class Links:
-    """`held`: what waits for gates. `gathering`: the link whose messages are not handed over yet."""
+    """`held`: output that waits for gates. `gathering`: the link whose messages are not published yet."""
 
     __slots__ = (
         "_credited",
@@ -80,30 +80,30 @@ class Links:
         self._tick_end = _TickEnd(connection)
         self.gathering: Incoming | None = None
         self.starving: dict[Outgoing, None] = {}
-        """Links that the client's session window has stopped, or what it has not settled: to be looked at
-        when it has said something."""
+        """Links stopped by the client's session window or by its unsettled deliveries. They are checked after
+        the next input."""
         self.turns: dict[Outgoing, None] = {}
-        """Links that go on with sending in the next tick, in that order."""
+        """Links that continue to send in the next tick, in that order."""
         self.unsettled = 0
-        """Deliveries that neither end has settled for good."""
+        """Deliveries not settled by both ends."""
         self._served: dict[Link, Incoming | Outgoing] = {}
         self._sessions: dict[Session, int] = {}
-        """And the octets that links which have gone left unsent in each: the engine counts them for ever."""
+        """For each session, the octets left unsent by dropped links, which the engine counts forever."""
         self._uncounted: dict[Session, None] = {}
-        """Sessions in which such links have gone, and how much they left is not known yet."""
+        """Sessions with dropped links whose remaining octets are not known yet."""
         self._credited: dict[Incoming, None] = {}
         self._to_settle: list[tuple[Outgoing, Delivery]] = []
         self._need = Need.NONE
-        """What settling those waits for."""
+        """The need of `_to_settle`."""
 
     def release(self) -> None:
-        """The connection is gone; refer to it no longer."""
+        """The connection is closed: drop the references to it."""
         del self.connection, self._tick_end
 
     # -- events
 
     def event(self, kind: EventType, event: Event) -> None:
-        """One of a session, a link or a delivery."""
+        """An event of a session, a link or a delivery."""
         context = event.context
         if kind is Event.DELIVERY and isinstance(context, Delivery):
             self._delivery(context, event.link)
@@ -149,7 +149,7 @@ class Links:
             self._refuse(link, fault)
 
     def _refuse(self, link: Receiver | Sender, fault: Fault) -> None:
-        """Answered with an attach that has no target, or no source, and a detach that says why."""
+        """Answer with an attach without target or source, and a detach with the reason."""
         self._served.pop(link, None)
         mine = link.target if isinstance(link, Receiver) else link.source
         mine.type = Terminus.UNSPECIFIED
@@ -159,14 +159,15 @@ class Links:
         link.close()
 
     def _log(self, link: Receiver | Sender, what: str, fault: Fault) -> None:
-        """Once a second for each connection and condition: it may attach any number of links."""
+        """Log at most once a second for each connection and condition, because a client may attach any number
+        of links."""
         connection = self.connection
         sentence = f"link {link.name[:80]!r} {what} with {fault.condition}: {fault.text}"
         line = f"connection {connection.peer.address}: {sentence}"
         connection.broker.repeats.say((connection.peer.address, what, fault.condition), line, connection.now)
 
     def fail(self, served: Incoming | Outgoing, fault: Fault) -> None:
-        """Close a link that was served."""
+        """Close a link because of an error."""
         link = served.link
         self._log(link, "closed", fault)
         self._drop(served)
@@ -202,7 +203,7 @@ class Links:
         self._uncounted.pop(session, None)
         session.close()
         session.free()
-        self.connection.pull()  # or the engine has no channel left for the answers to the next ones
+        self.connection.pull()  # or the engine has no channel left for the next sessions
 
     def _drop(self, served: Incoming | Outgoing) -> None:
         self._served.pop(served.link, None)
@@ -216,8 +217,9 @@ class Links:
         served.end()
 
     def _take_back(self, links: list[Incoming | Outgoing]) -> None:
-        """What they have not settled goes back to each queue at once: messages of one lie among others'."""
-        back: dict[Queue, tuple[list[Entry], list[Entry]]] = {}  # not sent, and sent
+        """Requeue the unsettled messages of several links at once for each queue, since they lie among each
+        other."""
+        back: dict[Queue, tuple[list[Entry], list[Entry]]] = {}  # unsent and sent
         for served in links:
             if isinstance(served, Outgoing):
                 unsent, sent = back.setdefault(served.queue, ([], []))
@@ -239,20 +241,21 @@ class Links:
 
     @property
     def unsettled_room(self) -> int:
-        """Deliveries that the client may have unsettled besides those of now."""
+        """How many more deliveries the client may have unsettled."""
         return UNSETTLED_MAX - self.unsettled
 
     def serves(self, served: Incoming | Outgoing) -> bool:
-        """Is its link still there?"""
+        """Whether its link still exists."""
         return self._served.get(served.link) is served
 
     @property
     def piled_up(self) -> int:
-        """Octets that the engine keeps, since the client's session windows are shut."""
+        """Octets that the engine keeps because the client's session windows are closed."""
         return sum([max(0, session.outgoing_bytes - left) for session, left in self._sessions.items()])
 
     def _count_left(self) -> None:
-        """Of a session in which no link waits to send, all that the engine counts was left by others."""
+        """In a session without waiting links, all octets that the engine counts were left by dropped
+        links."""
         self.connection.pull()
         waiting = {link.session for link in self._served if isinstance(link, Sender) and link.queued}
         for session in [session for session in self._uncounted if session not in waiting]:
@@ -262,7 +265,7 @@ class Links:
     # -- in order, and when it is safe
 
     def hold(self, need: Need, after: Callable[[], None]) -> None:
-        """`after` once all that has happened so far is as safe as `need` says, and all before it is done."""
+        """Call `after` once everything so far is as safe as `need` demands and everything earlier is done."""
         if need is Need.NONE and not self.held:
             after()
             return
@@ -271,12 +274,12 @@ class Links:
         self.connection.broker.holding[self] = None
 
     def settle(self, served: Outgoing, delivery: Delivery, need: Need) -> None:
-        """Tell the client that what it did with a delivery is done, once that is safe."""
+        """Tell the client that the effect of its outcome is complete, once that is safe."""
         self._to_settle.append((served, delivery))
         self._need = max(self._need, need)
 
     def settle_later(self, served: Outgoing, delivery: Delivery) -> None:
-        """The same in the middle of a tick, once what has happened by then is durable."""
+        """Like `settle`, in the middle of a tick, once what has happened so far is durable."""
         self.hold(Need.DURABLE, lambda: self._settled([(served, delivery)]))
 
     def _settle_now(self) -> None:
@@ -294,7 +297,7 @@ class Links:
         self.connection.sent(0)
 
     def at_end_of_tick(self, what: Callable[[], None]) -> None:
-        """After this tick's deliveries."""
+        """Call `what` after this tick's deliveries."""
         later, end = self.connection.later, self._tick_end
         end.held.reply(b"", Need.NONE, self.connection.vhost.history.position, lambda: later(what))
         self.connection.broker.holding[end] = None
@@ -302,18 +305,18 @@ class Links:
     # -- between inputs
 
     def gather(self, link: Incoming) -> None:
-        """`link` has messages to hand over; those of another are handed over first: the order is the
-        client's."""
+        """`link` has messages to publish. Those of another link are published first, to keep the client's
+        order."""
         if self.gathering is not link:
             self.flush()
             self.gathering = link
 
     def credit(self, link: Incoming) -> None:
-        """It may need more credit once what it has brought is handed over."""
+        """Top up the link's credit after its messages are published."""
         self._credited[link] = None
 
     def flush(self) -> None:
-        """Hand over what was gathered; give and take what follows from that."""
+        """Publish what was gathered; then settle deliveries and give credit."""
         gathering, self.gathering = self.gathering, None
         if gathering is not None:
             gathering.flush()
@@ -325,7 +328,7 @@ class Links:
                 link.top_up()
 
     def heard(self) -> None:
-        """All that the client has said for now is served."""
+        """All input so far is served."""
         self.flush()
         if self._uncounted:
             self._count_left()
@@ -339,17 +342,17 @@ class Links:
 
     @property
     def burst(self) -> int:
-        """Messages that each link may get from its queue in one tick. However many links there are, not much
-        waits here to be sent."""
+        """Messages that each link may get from its queue in one tick. It falls with the number of links, so
+        that little waits here to be sent."""
         return max(1, min(BURST, 16 * BURST // len(self._served)))
 
     def wait_turn(self, link: Outgoing) -> None:
-        """The link, or all connections together, were sent as much as one tick allows."""
+        """The link, or all connections together, sent as much as one tick allows."""
         self.turns[link] = None
         self.connection.broker.resuming[self.connection] = None
 
     def take_turns(self) -> None:
-        """Another tick: whose turn does not come goes first in the next."""
+        """A new tick: serve waiting links. Those left over go first in the next tick."""
         broker = self.connection.broker
         waiting = len(self.turns)
         while waiting and self.turns and broker.sends > 0:
@@ -361,12 +364,12 @@ class Links:
             broker.resuming[self.connection] = None
 
     def resume(self) -> None:
-        """There is room again for what is delivered."""
+        """There is room for deliveries again."""
         for served in list(self._served.values()):
             served.resume()
 
     def end(self) -> None:
-        """Let go of everything; what is still held is never said. Idempotent."""
+        """Release everything. Pending output is never sent. Idempotent."""
         self.gathering, self._to_settle = None, []
         self.held = Held(0)
         self._sessions, self._uncounted = {}, {}
@@ -383,8 +386,8 @@ class Links:
 
 
 def _forget(delivery: Delivery) -> None:
-    """Take what has come of it, or the engine keeps it. It is rejected once it is whole, for the reason that
-    its link is: Proton's `BlockingSender` takes what is settled without an outcome for sent."""
+    """Discard a delivery of a closing link, or the engine would keep it. It is rejected once complete, for
+    the link's own reason: Proton's `BlockingSender` treats a settled delivery without outcome as sent."""
     link = delivery.link
     if not delivery.aborted:
         link.recv(delivery.pending)

@@ -1,7 +1,7 @@
-"""A link on which a client receives from a queue: credit, transfers, and what the client does with them.
+"""A link on which a client receives from a queue: credit, transfers, and the client's outcomes.
 
 Owner: `Links`. It is the `DeliverySink` of its one consumer: the queue calls `credit` and `deliver` from its
-dispatch, at the end of a tick. Without an outcome, or with `released`, a message is ready again.
+dispatch, at the end of a tick. A message without an outcome, or with `released`, is ready again.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
 
 BURST = 128
-"""Most messages of one link in one tick."""
+"""Maximum messages of one link in one tick."""
 UNSETTLED_MAX = 5000
-"""Deliveries of one link that may be unsettled. Credit beyond waits until the client has settled some."""
+"""Maximum unsettled deliveries of one link. Credit above it waits until the client settles some."""
 REPLICATION_ID = "x-replication-id"
-"""Property of the link that asks for, and message annotation that carries, the replication id."""
+"""Link property that requests the replication id, and the message annotation with it."""
 
 
 class OutgoingHost(Protocol):
-    """What such a link asks of the connection's links. As `Links` has it."""
+    """What such a link needs from `Links`."""
 
     unsettled: int
 
@@ -62,7 +62,8 @@ class OutgoingHost(Protocol):
 
 
 class Outgoing:
-    """`consumer`: how the queue knows this link. `temporary`: the queue is its own, and ends with it."""
+    """`consumer`: the queue's view of this link. `temporary`: the queue belongs to the link, and is deleted
+    with it."""
 
     __slots__ = (
         "_burst", "_draining", "_largest", "_links", "_most", "_number", "_open", "_settling", "_staged",
@@ -85,30 +86,30 @@ class Outgoing:
         self.queue = queue
         self._wants_id = wants_id
         self._largest = link.remote_max_message_size
-        """Octets of the largest message that the client takes; 0 for any."""
+        """Maximum octets of a message that the client accepts; 0 for any."""
         self._temporary = temporary
         self._number = 0
         self._unacked: dict[int, Entry] = {}
         self._settling: set[int] = set()
-        """Those that have an outcome, and are settled once that is safe."""
+        """Deliveries with an outcome that are settled once that is safe."""
         self._staged: list[Entry] = []
-        """Taken from the queue, and not sent for want of room."""
+        """Messages taken from the queue and not sent for lack of room."""
         self._open = self._draining = False
         self._most = BURST
-        """Messages that it may get from its queue in one tick."""
+        """Maximum messages from its queue in one tick."""
         self._burst = False
-        """It got as many as one tick allows: the next ones come after `resume`."""
+        """It got its maximum in this tick; the next messages come after `resume`."""
 
     @property
     def client(self) -> str:
         return self._links.connection.peer.address
 
     def release(self) -> None:
-        """The connection has ended; refer to the consumer, which refers to this, no longer."""
+        """The connection is closed: break the reference cycle with the consumer."""
         del self.consumer
 
     def open(self) -> None:
-        """Answer the attach once the queue is as safe as it is to be. Raises AccessRefused."""
+        """Answer the attach, for a temporary queue once the queue is safe. Raises AccessRefused."""
         vhost, queue = self._links.connection.vhost, self.queue
         vhost.consume(queue, self.consumer)
         need = vhost.need(queue.scope) if self._temporary else Need.NONE
@@ -127,7 +128,7 @@ class Outgoing:
     # -- from the queue
 
     def credit(self, consumer: Consumer) -> int:
-        """How many messages it may get now (called by its queue)."""
+        """The number of messages that it may get now. The queue calls this."""
         if not self._open or not self._links.connection.running:
             return 0
         if self in self._links.turns:
@@ -148,7 +149,7 @@ class Outgoing:
         return len(self._unacked) + len(self._settling)
 
     def _room(self) -> int:
-        """Octets that may be sent now: neither the socket nor the client's session windows are to pile them
+        """Octets that may be sent now, so that neither the socket nor the client's session windows pile them
         up here."""
         connection = self._links.connection
         return min(connection.delivery_budget, connection.settings.unsent_max - self._links.piled_up)
@@ -161,7 +162,7 @@ class Outgoing:
             self._links.starving[self] = None
 
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Send a batch, or as much of it as there is room for (called by its queue)."""
+        """Send a batch, or as much as fits. The queue calls this."""
         if len(entries) >= self._most:
             self._burst = True
             self._links.wait_turn(self)
@@ -178,7 +179,7 @@ class Outgoing:
             if turn <= 0:
                 self._links.wait_turn(self)
                 return
-            if not self.consumer.no_ack:  # other links of the connection may have had it meanwhile
+            if not self.consumer.no_ack:  # other links of the connection may have used the room
                 turn = min(turn, self._links.unsettled_room)
                 if turn <= 0:
                     self._links.starving[self] = None
@@ -192,12 +193,12 @@ class Outgoing:
             del self._staged[:count]
 
     def _send(self, entry: Entry) -> bool:
-        """False: the link has to be closed."""
+        """Send one message. Returns False if the link must be closed."""
         link = self.link
         payload = self._payload(self.queue, entry)
         if 0 < self._largest < len(payload):
             self._open = False
-            self._links.at_end_of_tick(lambda: self._too_large(len(payload)))  # not from within dispatch
+            self._links.at_end_of_tick(lambda: self._too_large(len(payload)))  # not during dispatch
             return False
         self._number += 1
         delivery = link.delivery(str(self._number))
@@ -235,14 +236,14 @@ class Outgoing:
             return octets_alone(raw, persistent=envelope.persistent, redelivered=envelope.redelivered)
 
     def cancelled(self, consumer: Consumer) -> None:
-        """The queue went away (called by the queue)."""
+        """The queue is deleted. The queue calls this."""
         self._forget()
         self._links.fail(self, Fault(DELETED, f"queue '{self.queue.name}' is gone"))
 
     # -- from the client
 
     def delivery(self, delivery: Delivery) -> None:
-        """The client has said something of a delivery."""
+        """The client has updated a delivery."""
         if not delivery.updated:
             return
         number = getattr(delivery, "number", 0)
@@ -253,7 +254,7 @@ class Outgoing:
         if entry is None:
             if settled:
                 self.settle(delivery)
-            return  # it has an outcome already, and is settled once that is safe
+            return  # it has an outcome, and is settled once that is safe
         need = self._outcome(entry, state, delivery)
         if settled:
             self._links.unsettled -= 1
@@ -265,12 +266,12 @@ class Outgoing:
                 self._links.settle(self, delivery, need)
 
     def _buried(self, delivery: Delivery) -> None:
-        """A rejected message is a dead letter now."""
+        """A rejected message has become a dead letter."""
         if self._links.serves(self) and getattr(delivery, "number", 0) in self._settling:
             self._links.settle_later(self, delivery)
 
     def settle(self, delivery: Delivery) -> None:
-        """What came of it is safe, or the client does not care to know. Idempotent."""
+        """Settle: the effect of the outcome is safe, or the client has settled. Idempotent."""
         number = getattr(delivery, "number", 0)
         if number in self._settling:
             self._settling.discard(number)
@@ -278,8 +279,8 @@ class Outgoing:
         delivery.settle()
 
     def _outcome(self, entry: Entry, state: int, delivery: Delivery) -> Need | None:
-        """Do with the message what the client says; what our settlement waits for. None: for its dead
-        letter, which is not made yet."""
+        """Apply the client's outcome to the message. Returns what our settlement waits for; None for a dead
+        letter that is not made yet."""
         queue = self.queue
         reject = state == Delivery.REJECTED or (state == Delivery.MODIFIED and delivery.remote.undeliverable)
         if state == Delivery.ACCEPTED:
@@ -295,7 +296,7 @@ class Outgoing:
         return Need.DURABLE if reject and queue.rules.dead_letters else need_of_dequeue(queue)
 
     def flow(self) -> None:
-        """Credit has come, was withdrawn, or is to be used up."""
+        """The client gave or withdrew credit, or asked to drain it."""
         if len(self._staged) > self.link.credit and not self.consumer.no_ack:
             kept = max(0, self.link.credit)
             withdrawn, self._staged = self._staged[kept:], self._staged[:kept]
@@ -309,8 +310,8 @@ class Outgoing:
             self._links.at_end_of_tick(self._drained)
 
     def _drained(self) -> None:
-        """Whatever could be delivered is: the rest of the credit is given back. What had no room comes
-        first."""
+        """For drain: everything deliverable is delivered, so give back the remaining credit. Messages without
+        room come first."""
         self._draining = False
         if not self._links.serves(self) or not self.link.drain_mode or self._staged:
             return
@@ -327,11 +328,11 @@ class Outgoing:
                 return
             broker = self._links.connection.broker
             if broker.withheld or broker.input_held:
-                # Nothing is delivered: `resume` comes when that is over. Nobody waits for it until then, a
-                # switchover least of all.
+                # Output is fenced or input is paused, so nothing is delivered. `resume` follows when that
+                # ends. Nothing may wait for this until then, least of all a switchover.
                 self._links.connection.choke()
                 return
-            if queue.scheduled:  # more has come out of its backlog
+            if queue.scheduled:  # more messages came from its backlog
                 self._draining = True
                 self._links.at_end_of_tick(self._drained)
                 return
@@ -344,21 +345,21 @@ class Outgoing:
         self.flow()
 
     def _came_back(self) -> None:
-        """The queue delivers again. The link may have gone meanwhile."""
+        """The queue delivers again. The link may have been closed meanwhile."""
         if self._links.serves(self):
             self._links.at_end_of_tick(self._drained)
 
     def take_back(self) -> tuple[list[Entry], list[Entry]]:
-        """What was not settled, and what was not sent: they are to be ready again."""
+        """Take back the unsettled messages, and the unsent ones, to be requeued."""
         entries, unsent = list(self._unacked.values()), []
         if self._staged and not self.consumer.no_ack:
-            known = {id(entry) for entry in entries}  # of a batch that failed midway, some are in both
+            known = {id(entry) for entry in entries}  # after a batch that failed midway, some are in both
             unsent = [entry for entry in self._staged if id(entry) not in known]
         self._forget()
         return entries, unsent
 
     def end(self) -> None:
-        """What was not settled is ready again."""
+        """Requeue what was not settled."""
         queue, vhost = self.queue, self._links.connection.vhost
         entries, unsent = self.take_back()
         for back, failed in ((unsent, False), (entries, True)):
@@ -367,7 +368,7 @@ class Outgoing:
                 vhost.removals.requeueing.work()
         vhost.cancel(queue, self.consumer)
         if self._temporary and not queue.deleted and vhost.serving and vhost.whole.deciding:
-            # else another node may serve: it is left to the end of the connection, which waits
+            # otherwise another node may serve, and the queue is kept until the connection ends
             vhost.end_left(queue, Reason.DELETED)
 
     def _forget(self) -> None:

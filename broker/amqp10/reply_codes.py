@@ -1,4 +1,4 @@
-"""Which condition of AMQP 1.0 stands for a reply code of AMQP 0-9-1, and for a fault of the broker's."""
+"""Maps AMQP 0-9-1 reply codes and broker errors to AMQP 1.0 conditions."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _OF = {
 
 
 def condition_of(code: int) -> str:
-    """The condition that says what the reply code says."""
+    """The condition for a reply code."""
     return _OF.get(code, INTERNAL)
 
 
 def fault_of(error: AmqpError) -> Fault:
-    """The same fault in the words of 1.0: without the label that the condition has become."""
+    """The AMQP 1.0 fault for an error. Without the label, which the condition replaces."""
     return Fault(condition_of(error.code), short(error.text))
 
 

@@ -1,4 +1,4 @@
-"""What an AMQP 1.0 connection goes through."""
+"""The states of an AMQP 1.0 connection."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Amqp10Step(enum.Enum):
-    """What the connection waits for, or what it is."""
+    """What the connection waits for, or its state."""
 
     SASL_HEADER = "the SASL header"
     SASL_INIT = "sasl-init"
@@ -24,4 +24,4 @@ BEFORE_LOGIN = frozenset(
 )
 OPENING = BEFORE_LOGIN | {Amqp10Step.OPEN, Amqp10Step.HELD}
 WAITING = frozenset((Amqp10Step.CHECKING, Amqp10Step.HELD))
-"""What comes meanwhile is kept."""
+"""States in which input is kept for later."""

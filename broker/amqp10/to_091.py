@@ -1,9 +1,8 @@
-"""What a 0-9-1 client is told of a message that was published over AMQP 1.0: its property list. Pure
-functions.
+"""Converts the properties of an AMQP 1.0 message to a 0-9-1 property list. Pure functions.
 
-Names and rules are RabbitMQ's (https://www.rabbitmq.com/docs/conversions, `mc_amqpl.erl`). What does not fit
-a property or a header is left out: the message as it came is stored beside. Left out as well is what would
-be an order to this broker, or pass for its word (`_UNHEARD`): further routing keys, histories of deaths,
+Names and rules are RabbitMQ's (https://www.rabbitmq.com/docs/conversions, `mc_amqpl.erl`). Whatever does not
+fit a property or a header is omitted, since the original message is stored as well. Also omitted are fields
+that would instruct this broker, or look like its own (`_UNHEARD`): further routing keys, death histories,
 replication ids.
 """
 
@@ -44,31 +43,31 @@ from understudy.shared.amqp10.types import (
 )
 
 CORRELATION_ID, REPLY_TO, MESSAGE_ID, TYPE, APP_ID = 1 << 10, 1 << 9, 1 << 7, 1 << 5, 1 << 3
-"""Property flags that only these conversions look at."""
+"""Property flags that only these conversions use."""
 
 AMQP_TYPE: Final = "amqp-1.0"
-"""Property `type` of a message whose body is neither octets nor text but a section or sections, encoded. A
-binary or a string is its own body, which in RabbitMQ is encoded too: clients that have never heard of AMQP
-1.0 are to read what Proton's `Message("text")` sends."""
+"""Property `type` of a message whose body is neither octets nor text but encoded sections. A binary or a
+string is its own body here. RabbitMQ encodes it too, but 0-9-1 clients should be able to read what Proton's
+`Message("text")` sends."""
 BASIC_TYPE: Final = "x-basic-type"
-"""Annotation that is the property `type`."""
+"""The annotation for the property `type`."""
 
 MOST_HEADERS: Final = 64 * 1024
-"""Octets that the headers may have, so that a history of deaths fits in the same frame: no 0-9-1 client has
-agreed to one of more than 128 KiB."""
+"""Maximum octets of the headers, so that a death history fits into the same frame: no 0-9-1 client has agreed
+to more than 128 KiB."""
 
 DEATHS: Final = ("x-death", "x-first-death-", "x-last-death-")
-"""How headers begin in which a broker keeps the history of a message."""
+"""Prefixes of the headers with which a broker keeps a message's history."""
 _UNHEARD: Final = frozenset(
     ("CC", "BCC", "x-cc", "x-opt-deaths", "x-replication-id", "x-exchange", "x-routing-key")
 )
 
 
 class Converted(NamedTuple):
-    """Made of what is before the body."""
+    """The result for the sections before the body."""
 
     properties: bytes
-    """A property list, its flags first."""
+    """A property list, flags first."""
     kind: Checked
     to: str | None
     subject: str | None
@@ -78,11 +77,12 @@ class Converted(NamedTuple):
 
 
 class _Unfit(Exception):
-    """A value that 0-9-1 has no field for."""
+    """A value without a 0-9-1 field type."""
 
 
 def converted(head: bytes, is_data: bool) -> Converted:
-    """`head`: the sections before the body; `is_data`: the body is octets or text. Raises DecodeError."""
+    """Convert `head`, the sections before the body. `is_data`: the body is octets or text. Raises
+    DecodeError."""
     parsed = parse_head(head)
     listed = property_list(parsed, is_data=is_data)
     properties = parsed.properties
@@ -120,7 +120,7 @@ def property_list(head: Head, *, is_data: bool) -> bytes:
 
 
 def _short(text: str | None) -> bytes | None:
-    """A short string, if it fits."""
+    """A short string; None if it does not fit."""
     return None if text is None else _short_octets(text.encode())
 
 
@@ -129,7 +129,7 @@ def _short_octets(octets: bytes) -> bytes | None:
 
 
 def _name(key: str) -> bytes | None:
-    """The key of a field, if it is one: without NUL."""
+    """The key of a field; None if it does not fit or has a NUL."""
     return None if "\0" in key else _short(key)
 
 
@@ -149,7 +149,7 @@ def _user_id(properties: Properties) -> bytes | None:
 
 
 def _id(value: ULong | Uuid | bytes | str | None, header: str, left: dict[str, bytes | str]) -> bytes | None:
-    """A message id or correlation id; binary, or too long, it is a header instead."""
+    """A message id or correlation id. A binary or long one becomes a header instead."""
     match value:
         case None:
             return None
@@ -173,7 +173,7 @@ def uuid_text(value: bytes) -> str:
 
 
 def _headers(head: Head, ids: dict[str, bytes | str]) -> bytes:
-    """The entries of the table: application properties, then the annotations x-*, which win."""
+    """The table's entries: application properties, then annotations x-*, which take precedence."""
     if not (head.application or head.annotations or ids):
         return b""
     told = {str(key): value for key, value in head.annotations.items() if _is_told(key)}
@@ -199,7 +199,7 @@ def _is_told(key: Symbol | ULong) -> bool:
 
 
 def _field(value: Any) -> bytes:
-    """A value of a table, its type first."""
+    """A table value, type first."""
     field = _FIELDS.get(type(value))
     if field is None:
         raise _Unfit
@@ -255,4 +255,4 @@ _FIELDS: dict[type[Any], Callable[[Any], bytes]] = {
     Int: _packed("Ii"), UInt: _packed("iI"), Long: _wide, ULong: _wide, Float: _packed("ff"),
     float: _packed("dd"), Timestamp: _time, list: _items, Array: _items, dict: _table,
 }  # fmt: skip
-"""RabbitMQ's types of fields. A decimal and a described value have none."""
+"""RabbitMQ's field types. Decimals and described values have none."""

@@ -1,9 +1,9 @@
-"""One channel: its methods, what clients settle, and its end.
+"""One AMQP 0-9-1 channel: its methods, acknowledgements, and its end.
 
-Owner: `ServerConnection`. A channel holds its `Output` (the order of its replies), its `ChannelConsumers` and
-its `Unacked`; what acks, nacks and recover do about the last is here. Definitions (exchanges, queues,
-bindings) are in `definitions.py`, transactions in `transaction.py`. Errors are raised as `ChannelError` or
-`ConnectionError_`; the connection adds class and method ids.
+Owner: `ServerConnection`. A channel has an `Output` (the order of its replies), `ChannelConsumers` and
+`Unacked`. Acks, nacks and recover are here. Definitions (exchanges, queues, bindings) are in
+`definitions.py`, transactions in `transaction.py`. Errors are raised as `ChannelError` or `ConnectionError_`;
+the connection adds class and method ids.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 
 _REJECT_ID = REJECT[3]
 _AT_ONCE = 1024
-"""Messages that a client gives back, and that are ready again before its next word is served."""
+"""Messages given back by a client that are ready again before its next method is served."""
 
 
 class Channel:
-    """`transaction`: None unless the channel is transactional. `last_queue`: the queue declared last, which
-    is what an empty queue name means. `producer` names this channel's publishes in the ledger: only where
-    the client gave its connection a name (client property `producer`) and asked for confirms, or for
-    transactions. From then on `next_publish_tag` counts its messages. `failed`: an error has closed it.
-    `crossed`: the client has closed it, too, before it knew."""
+    """`transaction`: None unless the channel is transactional. `last_queue`: the queue declared last, to
+    which an empty queue name refers. `producer`: the name of this channel's publishes in the ledger; set if
+    the client named its connection (client property `producer`) and selected confirms or transactions. Then
+    `next_publish_tag` counts its messages. `failed`: an error has closed the channel. `crossed`: the client
+    has closed it too, before it received our close."""
 
     __slots__ = (
         "assembly", "confirming", "connection", "consumers", "crossed", "failed", "is_open", "last_queue",
@@ -81,7 +81,7 @@ class Channel:
     # -- methods
 
     def method(self, method: Method, arguments: dict[str, Any]) -> None:
-        """Serve one method; publish and ack have ways of their own."""
+        """Serve one method. Publish and ack frames take a faster path and do not come here."""
         handler = _HANDLERS.get(method.name)
         if handler is not None:
             handler(self, arguments)
@@ -92,7 +92,7 @@ class Channel:
         define(self, arguments)
 
     def queue_name(self, name: str) -> str:
-        """`name`, or the queue declared last on this channel where it is empty."""
+        """`name`, or the queue declared last on this channel if `name` is empty."""
         if name:
             return name
         if not self.last_queue:
@@ -102,8 +102,8 @@ class Channel:
     # -- what the client settles
 
     def acks(self, buf: bytes, pos: int, end: int) -> int:
-        """At `pos` is a whole basic.ack frame that ends at `end`. Serve it and those of this channel that
-        follow at once; where the rest begins."""
+        """Serve the basic.ack frame from `pos` to `end`, and those of this channel that follow directly.
+        Returns the position behind them."""
         if end - pos != ACK_SIZE:
             raise SyntaxError_("basic.ack of a wrong size", 60, 80)
         ranges, end = parse_acks(buf, pos)
@@ -121,9 +121,9 @@ class Channel:
         return end
 
     def nacks(self, buf: bytes, pos: int, end: int) -> int:
-        """At `pos` is a whole basic.nack or basic.reject frame that ends at `end`. Serve it and those like it
-        that follow at once in one go, for each requeueing walks over what is ready; where the rest begins, or
-        0 for one that has to be served by itself."""
+        """Serve the basic.nack or basic.reject frame from `pos` to `end`, and equal frames that follow
+        directly, in one step, because each requeueing walks over the ready messages. Returns the position
+        behind them, or 0 if the frame must be served as a single method."""
         if end - pos != ACK_SIZE:
             return 0
         method_id, bits = buf[pos + 10], buf[pos + 19]
@@ -153,8 +153,8 @@ class Channel:
         self.consumers.settled(runs)
 
     def settle(self, how: Settlement, runs: list[Run], *, whole: bool = False) -> Need:
-        """Do now what the client wants done with `runs`; what a reply that promises it waits for.
-        `whole`: all dead letters are made now, and not only the first ones."""
+        """Settle `runs` now. Returns what a reply about it must wait for. `whole`: make all dead letters now,
+        and not only the first ones."""
         if how is Settlement.REQUEUE:
             self._requeue(runs)
             return Need.NONE
@@ -165,14 +165,14 @@ class Channel:
                 run.queue.after_dying(self.connection.await_letters())
             need = max(need, need_of_dequeue(run.queue))
             if how is Settlement.REJECT and run.queue.rules.dead_letters:
-                need = Need.DURABLE  # of wherever it goes
+                need = Need.DURABLE  # a need that covers any target of the dead letters
         if how is Settlement.REJECT:
             self.connection.await_held_back()
         self.consumers.settled(runs)
         return need
 
     def outstanding_again(self, runs: list[Run]) -> None:
-        """A rollback: they were settled in the transaction, and can be again."""
+        """For a rollback: messages settled in the transaction are outstanding again."""
         self.unacked.put_back(runs)
 
     def _take(self, tag: int, *, multiple: bool) -> list[Run]:
@@ -197,7 +197,7 @@ class Channel:
             self.settle(how, runs)
 
     def _requeue(self, runs: list[Run], *, failed: bool = True) -> None:
-        """`failed`: as `Queue.requeue` has it; False for what the client has not got."""
+        """`failed`: see `Queue.requeue`; False for messages that the client did not receive."""
         self.consumers.settled(runs)
         if len(runs) > _AT_ONCE or sum([len(run.entries) for run in runs]) > _AT_ONCE:
             self._give_back(runs, {run.queue: None for run in runs}, failed=failed)
@@ -210,7 +210,7 @@ class Channel:
             queue.requeue(entries, failed=failed)
 
     def _give_back(self, runs: list[Run], queues: Iterable[Queue], *, failed: bool = True) -> None:
-        """The same in pieces, and without a word of credit. `queues`: all that they are of."""
+        """Requeue in pieces, without returning credit. `queues`: all queues of `runs`."""
         if runs:
             given = list[Delivered](runs)
             self.connection.vhost.removals.requeueing.give_back(given, queues, failed=failed)
@@ -247,14 +247,14 @@ class Channel:
             self.output.answer("confirm.select-ok")
 
     def name_producer(self) -> None:
-        """Publishes are noted under the name that the client gave its connection, if it did."""
+        """Name this channel's publishes after its connection, if the client named that."""
         session = self.connection.client_properties.get("producer")
         if isinstance(session, str) and session:
             self.producer = f"{session}/{self.number}"
 
     def wait_for(self, returning: Returning, serve: Callable[[], None], *ids: int) -> None:
-        """`serve` what the client asks of a queue, by the method with these `ids`, once all is ready there;
-        what it says next comes after."""
+        """Run `serve`, for the method with these `ids`, once all returning messages of a queue are ready. The
+        client's later input waits."""
         go_on = self.connection.await_letters()
 
         def ready() -> None:
@@ -273,7 +273,7 @@ class Channel:
         self.consumers.consume(self.queue_name(arguments["queue"]), arguments)
 
     def get(self, arguments: dict[str, Any]) -> None:
-        """basic.get, of a queue to which nothing is on its way back."""
+        """basic.get. Waits if messages are returning to the queue."""
         name = self.queue_name(arguments["queue"])
         queue = self.connection.vhost.queues.get(name)
         if queue is not None and queue.returning is not None:
@@ -284,8 +284,9 @@ class Channel:
     # -- the end
 
     def while_closing(self, name: str) -> None:
-        """After our channel.close everything is ignored but the client's close-ok, which ends the channel,
-        and a close that `crossed` ours: it is answered, and the client's close-ok comes all the same."""
+        """After our channel.close, ignore everything except the client's close-ok, which ends the channel,
+        and a channel.close that crossed ours. That one is answered, and the client's close-ok still
+        follows."""
         if name == "channel.close":
             self.crossed = True
             self.connection.send(encode_frame(self.number, "channel.close-ok"))
@@ -293,7 +294,7 @@ class Channel:
             self.connection.forget_channel(self)
 
     def close_for(self, error: AmqpError) -> None:
-        """Close this channel for an error: what it held is requeued now, its number is free after
+        """Close this channel because of an error. Its messages are requeued now; its number is free after
         close-ok."""
         if not self.is_open:
             return
@@ -308,8 +309,8 @@ class Channel:
         )  # fmt: skip
 
     def end(self) -> None:
-        """Let go of everything; confirms still held are never sent. What it held is ready again at the end of
-        the tick, or later. Idempotent."""
+        """Release everything. Pending confirms are never sent. Messages held are ready again at the end of
+        the tick or later. Idempotent."""
         self._shut()
         self._let_go()
         self.output.drop()
@@ -334,12 +335,13 @@ class Channel:
 
 
 def _refuse_flow_ok(channel: Channel, arguments: dict[str, Any]) -> None:
-    """We never send channel.flow, nor close a channel that is still open when a close-ok comes."""
+    """For methods that are never valid here: the broker does not send channel.flow, and a close-ok came on an
+    open channel."""
     raise CommandInvalid("an answer to what was not asked")
 
 
 def _grant_access(channel: Channel, arguments: dict[str, Any]) -> None:
-    """A ticket of AMQP 0-8, which no method looks at."""
+    """An AMQP 0-8 ticket, which no method checks."""
     channel.output.answer("access.request-ok", ticket=1)
 
 

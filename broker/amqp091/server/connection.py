@@ -1,8 +1,8 @@
 """One AMQP 0-9-1 connection, server side, without I/O: bytes in, bytes out.
 
-Owner: `Broker`; driven by the shell (or a simulation) through `receive`, `eof`, `lost`, `take_output`,
-`writable`. It frames input, keeps channel 0 and the channels, output and back-pressure, heartbeats and
-closing. It never raises for what the peer sends. Implements `hooks.ExtensionPeer`.
+Owner: `Broker`. The shell (or a simulation) drives it through `receive`, `eof`, `lost`, `take_output` and
+`writable`. It parses frames, and keeps channel 0, the channels, output and back-pressure, heartbeats and
+closing. It never raises because of the peer's input. Implements `hooks.ExtensionPeer`.
 """
 
 from __future__ import annotations
@@ -56,32 +56,33 @@ if TYPE_CHECKING:
 _KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
 _SETTLING = frozenset((ACK, NACK, REJECT))
 _STALL = 4
-"""Input is not parsed further while unsent output exceeds this many times `unsent_max`: a client that asks
-(by basic.get, say) and does not read must not fill memory."""
+"""Input is not parsed while unsent output exceeds this many times `unsent_max`. So a client that requests
+(with basic.get, for example) and does not read cannot fill memory."""
 _UNSERVED = 131072
-"""Octets of such input that are read all the same: heartbeats are among them, or are not."""
+"""Octets of such input that are still read, because heartbeats may be among them."""
 _METHOD = 64
-"""Steps that a method takes, about, which is neither a publish nor settles messages. One more for each two
-octets: tables of arguments are read, checked and compared."""
+"""Approximate steps of a method other than publish and acks. One more for each two octets, because tables of
+arguments are decoded, checked and compared."""
 _CHANGE = 128
-"""Steps that it takes besides when queues, exchanges or bindings have changed by it: history, store, link and
-ledger are told."""
+"""Further steps if the method changed queues, exchanges or bindings: history, store, link and ledger record
+it."""
 _FRAME = 12
-"""Steps that a frame of content on its own takes, about: some 4 us."""
+"""Approximate steps of a single content frame: some 4 us."""
 _CONNECTION = 4300
 _CHANNEL = 2200
-"""Octets that each takes, about, by the growth of a process with many."""
+"""Approximate octets of each, from the growth of a process with many."""
 
 EXTENSION_CLASS = 250
 LINK_METHODS = range(10, 50)
-"""Extension methods of the link between nodes: for users with the tag `ha` only. The others manage."""
+"""Extension methods of the link between nodes, only for users with the tag `ha`. The others are for
+management."""
 
 
 class State(enum.Enum):
     OPENING = "opening"
     RUNNING = "running"
     CLOSING = "closing"
-    """We sent connection.close and wait for close-ok."""
+    """connection.close is sent; close-ok is awaited."""
     CLOSED = "closed"
 
 
@@ -123,13 +124,12 @@ class ServerConnection(Host):
         return _CONNECTION + _CHANNEL * len(self.channels)
 
     def capability(self, name: str) -> bool:
-        """Does the client say that it has this capability?"""
+        """Whether the client claims this capability."""
         return self.capabilities.get(name) is True
 
     # -- input
 
     def receive(self, data: bytes, now: float) -> None:
-        """Bytes arrived."""
         self.now = self.life.received = now
         self.broker.clock(now, len(data))
         if self._deaf or self.state is State.CLOSED:
@@ -175,7 +175,7 @@ class ServerConnection(Host):
                 self.update_paused()
 
     def _frames(self, buf: bytes, pos: int) -> int:
-        """Handle all whole frames from `pos` on; returns where the rest begins."""
+        """Handle all complete frames from `pos` on. Returns the position behind them."""
         size = len(buf)
         while size - pos >= 7:
             kind, number, length = head(buf, pos)
@@ -235,7 +235,7 @@ class ServerConnection(Host):
             self.spent += _METHOD + (end - pos >> 1)
         try:
             self._serve_method(number, buf[pos + 7 : end - 1])
-        except LettersDue as due:  # it is served anew when they are made
+        except LettersDue as due:  # the method is served again when the dead letters are made
             due.after(self.await_letters())
             return pos
         if self.vhost.generation != before:
@@ -243,7 +243,7 @@ class ServerConnection(Host):
         return end
 
     def _serve_frame(self, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
-        """Serve a whole frame that is no method on a channel of a running connection."""
+        """Serve a complete frame that is not a method on a channel of a running connection."""
         if kind == HEARTBEAT:
             if number or end - pos != OVERHEAD:
                 raise FrameError("heartbeat on a channel other than 0, or with a payload")
@@ -263,7 +263,7 @@ class ServerConnection(Host):
         self.publisher.content(channel, kind, buf, pos, end)
 
     def _serve_method(self, number: int, payload: bytes) -> None:
-        """Serve one method frame's payload, on channel `number`."""
+        """Serve the payload of one method frame on channel `number`."""
         method = lookup(payload)
         if not method.from_client:
             raise CommandInvalid(f"{method.name} is for servers to send", method.class_id, method.method_id)
@@ -296,7 +296,7 @@ class ServerConnection(Host):
         elif self.state is State.OPENING:
             self.handshake.method(method, arguments, self.now)
         elif method.name == "connection.update-secret":
-            # A secret that expires is a token of OAuth 2; a password holds for the connection that it opened.
+            # A secret that expires is an OAuth 2 token. A password is valid for the whole connection.
             self.log("connection.update-secret answered, and ignored: passwords do not expire")
             self.send(encode_frame(0, "connection.update-secret-ok"))
         else:
@@ -342,7 +342,7 @@ class ServerConnection(Host):
         self.send(encode_frame(number, "channel.open-ok"))
 
     def _check_room(self) -> None:
-        """Channel-max limits how many channels are open, not their numbers, as in RabbitMQ. Raises
+        """As in RabbitMQ, channel-max limits the number of open channels, not their numbers. Raises
         NotAllowed."""
         limit = self.channel_max
         if len(self.channels) >= limit:
@@ -353,8 +353,8 @@ class ServerConnection(Host):
                 )
 
     def _extension(self, number: int, method_id: int, payload: bytes) -> None:
-        """Link methods are for `ha`, on a connection that was let in as a peer's; the rest for
-        `administrator`, and for `ha` as well."""
+        """Link methods need the tag `ha` and a connection accepted as a peer's. Other methods need
+        `administrator` or `ha`."""
         of_link = method_id in LINK_METHODS
         wanted = {HA} if of_link else {HA, ADMINISTRATOR}
         if not wanted & self.tags or (of_link and not self.capability(PEER_CAPABILITY)):
@@ -363,7 +363,7 @@ class ServerConnection(Host):
         self.broker.hooks.extension(self, number, method_id, payload)
 
     def _serve_while_closing(self, kind: int, number: int, payload: bytes) -> None:
-        """We sent close: everything is discarded but close-ok, and a close that crossed ours."""
+        """After our connection.close, discard everything except close-ok and a close that crossed ours."""
         if kind != METHOD or number:
             return
         name = lookup(payload).name
@@ -373,12 +373,12 @@ class ServerConnection(Host):
             self.finish()
 
     def _unfinished(self) -> bool:
-        """Hand over what was gathered. Is it published in more turns than this one?"""
+        """Publish what was gathered. Returns whether that needs more turns."""
         self.publisher.flush()
         return self.working
 
     def _keep(self, buf: bytes) -> None:
-        """What a client sends before it knows whether it may come in. Raises CommandInvalid if it is much."""
+        """Keep input that arrives before the login is decided. Raises CommandInvalid if it is too much."""
         most = self.settings.frame_max_before_login
         if len(buf) > most:
             raise CommandInvalid(f"more than {most} octets while waiting for {self.handshake.step.value}")
@@ -397,14 +397,14 @@ class ServerConnection(Host):
             self._feed(self._tail)
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
-        """Tune-Ok was accepted: the negotiated limits hold from the next frame on."""
+        """Tune-Ok was accepted: the negotiated limits apply from the next frame on."""
         self.frame_max = frame_max
         self.payload_max = frame_max - OVERHEAD
         self.channel_max = channel_max
         self.life.interval = heartbeat
 
     def opened(self, now: float) -> None:
-        """Open-Ok is queued: ordinary life begins."""
+        """Open-Ok is queued: the connection is open."""
         self.state = State.RUNNING
         self.log_opened("AMQP 0-9-1")
         self.life.sent = now
@@ -425,7 +425,7 @@ class ServerConnection(Host):
     # -- back-pressure on publishers
 
     def block(self, blocked: bool) -> None:
-        """An alarm of the broker, of memory or disk, began, or the last one ended."""
+        """The first alarm (memory or disk) was raised, or the last one cleared."""
         if self.state is not State.RUNNING or self.is_management:
             return
         if self.capability("connection.blocked"):
@@ -436,7 +436,7 @@ class ServerConnection(Host):
     # -- the extension class
 
     def send_extension(self, channel: int, method_id: int, payload: bytes) -> None:
-        """Queue one frame of class 250. ValueError when the payload exceeds `extension_room`."""
+        """Queue one frame of class 250. Raises ValueError if the payload exceeds `extension_room`."""
         if self.state is not State.RUNNING:
             return
         if len(payload) > self.extension_room:
@@ -479,7 +479,7 @@ class ServerConnection(Host):
         self._arm_heartbeat()
 
     def _arm_heartbeat(self) -> None:
-        """Be called when one is due, or the peer has been silent for too long."""
+        """Set a timer for the next heartbeat, and for the peer's silence."""
         deadline = self.life.next_deadline()
         if deadline is not None:
             self.arm(deadline)
@@ -487,7 +487,8 @@ class ServerConnection(Host):
     # -- the end
 
     def fail(self, channel: Failing, error: AmqpError) -> None:
-        """An error while serving `channel`: closes it, or the connection, as the error's kind says."""
+        """An error occurred in `channel`: close the channel or the connection, as the kind of error
+        demands."""
         if not isinstance(error, ChannelError):
             self.close_for(error)
             return
@@ -501,24 +502,25 @@ class ServerConnection(Host):
         self.channels.pop(channel.number, None)
 
     def close(self, code: int, text: str) -> None:
-        """connection.close after what is queued; text as it is. A connection not yet open is just closed."""
+        """Send connection.close after the queued output, with `text` unchanged. A connection that is not open
+        is closed without it."""
         if self.state in (State.CLOSING, State.CLOSED):
             return
         self._send_close(code, text, 0, 0)
 
     def expel(self, code: int, text: str) -> None:
-        """See `ExtensionPeer`. Once: what it has sent besides is not heard any more."""
+        """See `ExtensionPeer`. Logs once; later input is ignored."""
         if self.state is State.RUNNING:
             self.log(f"closed with {code} {shown(text)}")
         self.close(code, text)
 
     def close_for(self, error: AmqpError) -> None:
-        """connection.close for an error; if that was said already, the socket."""
+        """Send connection.close for an error. If it was sent already, close the socket."""
         if self.state in (State.CLOSING, State.CLOSED):
             self.finish()
             return
         self.log(f"closed with {error.code} {error.reply_text}")
-        # After a fault of framing the rest of the input means nothing.
+        # After a framing error the rest of the input is meaningless.
         self._deaf = not isinstance(error, ChannelError) and error.code in (501, 502, 505)
         self._send_close(error.code, error.reply_text, error.class_id, error.method_id)
 
@@ -557,6 +559,6 @@ class ServerConnection(Host):
     def forgotten(self) -> None:
         if self.extension_used:
             self.broker.hooks.connection_lost(self, clean=self.clean)
-        # Connections come and go by the thousand: they leave no cycles for a collection of garbage.
+        # Thousands of connections come and go, so they must leave no reference cycles.
         self.handshake.release()
         self.publisher.release()

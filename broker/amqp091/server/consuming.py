@@ -1,8 +1,8 @@
-"""What a channel's consumers get: consume, cancel, get, qos, flow, and deliveries as far as there is room.
+"""The consumers of a channel: consume, cancel, get, qos, flow, and deliveries as far as there is room.
 
-Owner: `Channel`. The `DeliverySink` of its consumers: queues call `credit` and `deliver` from their dispatch,
-at the end of a tick. It fills the channel's `Unacked`, and is told what has left that: credit goes back as
-messages are settled, in a transaction at its commit.
+Owner: `Channel`. The `DeliverySink` of its consumers: queues call `credit` and `deliver` from their dispatch
+at the end of a tick. It fills the channel's `Unacked`. `settled` reports what has left that, and returns the
+credit; in a transaction at its commit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
 
 BURST = 4096
-"""Most messages that one consumer without a prefetch limit takes in one tick."""
+"""Maximum messages for one consumer without a prefetch limit in one tick."""
 _LOOK_AT = 16
-"""Messages whose sizes stand for those behind them."""
+"""Messages whose sizes are taken as an estimate for the following ones."""
 
 
 class ChannelConsumers:
-    """`by_tag`. Messages in flight are counted per consumer and per channel, for qos."""
+    """The consumers of one channel, in `by_tag`. Messages in flight are counted for each consumer and for the
+    channel, for qos."""
 
     __slots__ = (
         "_cancels", "_connection", "_flowing", "_gets_held", "_in_flight", "_limit", "_next_tag", "_number",
@@ -54,12 +55,12 @@ class ChannelConsumers:
         """Limit of the whole channel (qos with global)."""
         self._in_flight = 0
         self._prefetch = 0
-        """Limit that new consumers get."""
+        """Limit of new consumers."""
         self._flowing = True
         self._cancels: list[bytes] | None = None
         self._gets_held = 0
-        """Messages of basic.get that wait in `Output.held`: deliveries wait for them, so that tags go out in
-        order and a multiple ack only ever reaches what the client has seen."""
+        """Messages of basic.get that wait in `Output.held`. Deliveries wait for them, so tags go out in
+        order, and a multiple ack only covers what the client has seen."""
 
     @property
     def client(self) -> str:
@@ -84,7 +85,7 @@ class ChannelConsumers:
         self.wake()
 
     def consume(self, name: str, arguments: dict[str, Any]) -> None:
-        """basic.consume, from the queue of this name."""
+        """basic.consume from the queue of this name."""
         vhost = self._connection.vhost
         demand(self._connection, "read", "queue", name)
         queue = vhost.queue(name, owner=self._connection)
@@ -122,7 +123,7 @@ class ChannelConsumers:
             self._output.answer("basic.cancel-ok", consumer_tag=arguments["consumer_tag"])
 
     def _unstage(self, consumer: ServedConsumer) -> None:
-        """What was staged for a consumer that ends goes back, or, if it never acks, out."""
+        """Requeue the messages staged for a cancelled consumer, or send them if it does not ack."""
         entries = self._staged.take_of(consumer)
         if not entries:
             return
@@ -133,7 +134,7 @@ class ChannelConsumers:
             consumer.queue.requeue(entries, failed=False)
 
     def credit(self, consumer: Consumer) -> int:
-        """How many messages `consumer` may get now (called by its queue)."""
+        """The number of messages that `consumer` may get now. The queue calls this."""
         assert isinstance(consumer, ServedConsumer)
         if not consumer.started or not self._flowing or self._gets_held:
             return 0
@@ -151,8 +152,9 @@ class ChannelConsumers:
         return room
 
     def _fitting(self, queue: Queue) -> int:
-        """About how many of its next messages there is room for: what is never acked is gone from the queue
-        once it is taken. One with limits, or times, gives what it has, and drops none that can be taken."""
+        """Approximate number of the queue's next messages that fit, for a consumer without acks, whose
+        messages leave the queue when they are taken. For a queue with limits or expiry, BURST, so that it
+        drops no message that a consumer can take."""
         if queue.watched:
             return BURST
         head = list(islice(queue.ready, _LOOK_AT))
@@ -163,7 +165,7 @@ class ChannelConsumers:
         return room
 
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Send a batch, or as much of it as the connection has room for (called by its queue)."""
+        """Send a batch, or as much as fits. The queue calls this."""
         assert isinstance(consumer, ServedConsumer)
         count = len(entries)
         if not consumer.no_ack:
@@ -191,7 +193,8 @@ class ChannelConsumers:
         connection.sent(octets)
 
     def resume(self) -> None:
-        """The connection has room again, or flow is on: first what is staged, then more from the queues."""
+        """The connection has room again, or flow is on: send staged messages first, then more from the
+        queues."""
         if not self._flowing or self._gets_held:
             return
         batches = self._staged.batches
@@ -210,7 +213,7 @@ class ChannelConsumers:
         self.wake()
 
     def cancelled(self, consumer: Consumer) -> None:
-        """The queue went away: basic.cancel to clients that understand it (called by the queue)."""
+        """The queue is deleted: send basic.cancel to clients that support it. The queue calls this."""
         staged = self._staged.take_of(consumer)
         if not consumer.no_ack:
             self._in_flight -= len(staged)
@@ -225,8 +228,8 @@ class ChannelConsumers:
 
     @contextmanager
     def answering_first(self) -> Iterator[None]:
-        """Consumers of this channel that end within are told after what is answered within, as in RabbitMQ:
-        py-amqp takes a basic.cancel that comes before queue.delete-ok for a failure of the deletion."""
+        """Delay basic.cancel for consumers that end inside until after the replies made inside, as in
+        RabbitMQ. py-amqp treats a basic.cancel before queue.delete-ok as a failed deletion."""
         self._cancels = []
         try:
             yield
@@ -236,7 +239,7 @@ class ChannelConsumers:
                 self._output.reply(cancel)
 
     def get(self, name: str, *, no_ack: bool) -> None:
-        """basic.get, from the queue of this name."""
+        """basic.get from the queue of this name."""
         connection = self._connection
         demand(connection, "read", "queue", name)
         queue = connection.vhost.queue(name, owner=connection)
@@ -273,7 +276,7 @@ class ChannelConsumers:
     # -- back from the client
 
     def settled(self, runs: list[Run]) -> None:
-        """Give back the credit of messages that are no longer outstanding."""
+        """Return the credit of messages that are no longer outstanding."""
         limit = self._limit
         for run in runs:
             consumer = run.consumer
@@ -288,18 +291,18 @@ class ChannelConsumers:
             self.wake()
 
     def wake(self) -> None:
-        """Any of them may get more than before."""
+        """Schedule all queues, since each consumer may get more than before."""
         for consumer in self.by_tag.values():
             consumer.queue.schedule()
 
     # -- the end
 
     def stop(self) -> None:
-        """The channel is closed: they get nothing more."""
+        """The channel is closed: deliver nothing more."""
         self._flowing = False
 
     def let_go(self) -> tuple[list[ServedConsumer], list[Run]]:
-        """They are the channel's no longer: who they were, and what was staged for them, to be given back."""
+        """Release the consumers. Returns them, and the messages staged for them, to be requeued."""
         consumers, self.by_tag = self.by_tag, {}
         staged, self._staged = self._staged, Staged()
         unsent = [Run(0, entries, c.queue, c) for c, entries in staged.batches if not c.no_ack]

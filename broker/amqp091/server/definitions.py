@@ -1,8 +1,8 @@
-"""Exchange and queue methods of a channel: each calls the virtual host and answers in channel order.
+"""Exchange and queue methods of a channel: each calls the virtual host and replies in channel order.
 
-Called by `Channel.method`. The answer to a change waits until the change is as safe as its scope asks
-(invariant 6); a passive declare changes nothing, but waits as well: what it reports must survive. Whoever may
-not do it is told so, whether or not that is there; a passive declare is everybody's, as in RabbitMQ.
+Called by `Channel.method`. The reply to a change waits until the change is as safe as its scope demands
+(invariant 6). A passive declare changes nothing but waits too, because what it reports must survive. A client
+without permission is refused whether or not the object exists. Anybody may declare passively, as in RabbitMQ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Arguments = dict[str, Any]
 
 
 class DefiningChannel(Protocol):
-    """As `Channel` has it."""
+    """The part of `Channel` that these methods use."""
 
     last_queue: str
 

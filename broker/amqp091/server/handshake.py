@@ -1,8 +1,7 @@
-"""From the protocol header to connection.open-ok: one state machine per connection, until the connection
-runs.
+"""The handshake, from the protocol header to connection.open-ok: one state machine per connection.
 
-Owner: `ServerConnection`, which hands it the methods of channel 0 while the connection is not open yet. It
-decides identity, limits and whether the hooks let the connection in; it sends through the connection.
+Owner: `ServerConnection`, which passes it the methods of channel 0 until the connection is open. It decides
+on identity and limits and asks the hooks whether to accept the connection. It sends through the connection.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
     from broker.settings import BrokerSettings
 
 PEER_CAPABILITY = "understudy.ha-peer"
-"""Claimed by the link of a pair: needs the tag `ha`, which may open nothing else but management."""
+"""Claimed by the link of a pair. Needs the tag `ha`, which allows nothing else but management."""
 MANAGEMENT_CAPABILITY = "understudy.management"
-"""Claimed by operators' tools: needs the tag `administrator` (or `ha`)."""
+"""Claimed by operators' tools. Needs the tag `administrator` (or `ha`)."""
 
 _NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not know all users yet"
 _ASK_AGAIN = 0.1
-"""Seconds between two questions to the hooks about a connection that they hold."""
+"""Seconds between two calls of the hooks for a connection that they hold."""
 
 
 class HandshakeStep(enum.Enum):
@@ -56,7 +55,7 @@ _EXPECTED = {
 
 
 class Handshake:
-    """One connection's way in. `deadline` is when it is given up, on the broker's clock."""
+    """The handshake of one connection. `deadline`: when it is given up, on the broker's clock."""
 
     __slots__ = ("_connection", "_name", "_vhost", "deadline", "step")
     __deletable__ = ("_connection",)
@@ -68,13 +67,14 @@ class Handshake:
         self.deadline = now + connection.settings.handshake_timeout
 
     def release(self) -> None:
-        """It is not asked any more; refer to the connection no longer."""
+        """The handshake is over: drop the reference to the connection."""
         del self._connection
 
     def header(self, data: bytes) -> int:
-        """Look at the first bytes: octets consumed, 0 for not enough yet, -1 for refused (bad inputs 1, 2).
+        """Check the first bytes. Returns the octets consumed, 0 for not enough yet, -1 for refused (bad
+        inputs 1, 2).
 
-        What is not our protocol and version is answered with our header, and the socket is closed.
+        Another protocol or version is answered with our header, and the socket is closed.
         """
         if data[:8] == PROTOCOL_HEADER:
             self.step = HandshakeStep.START_OK
@@ -89,7 +89,7 @@ class Handshake:
         return -1
 
     def method(self, method: Method, arguments: dict[str, Any], now: float) -> None:
-        """A method of channel 0. Raises the AMQP error that ends the connection."""
+        """Handle a method of channel 0. Raises the AMQP error that ends the connection."""
         if _EXPECTED.get(method.name) is not self.step:
             raise CommandInvalid(f"{method.name} while waiting for {self.step.value}")
         if self.step is HandshakeStep.START_OK:
@@ -113,8 +113,8 @@ class Handshake:
             self.answered(answer)
 
     def answered(self, answer: Answer) -> None:
-        """Who the client is, or why not; what it has sent meanwhile waits for this. Raises the AMQP error
-        that ends the connection."""
+        """The login has an answer; the client's input has waited for it. Raises the AMQP error that ends the
+        connection."""
         connection = self._connection
         self.step = HandshakeStep.TUNE_OK
         if isinstance(answer, AmqpError):
@@ -144,9 +144,9 @@ class Handshake:
         if not connection.capability("authentication_failure_close"):
             connection.abandon("login refused, and the client cannot be told")
         elif unchecked:
-            connection.close(why.code, why.reply_text)  # `Logins` has told the log
+            connection.close(why.code, why.reply_text)  # `Logins` has already logged it
         elif self._claim() is Claim.APPLICATION and not connection.broker.vhost.serving:
-            # A client that is told of a wrong password gives up; the primary may know the user.
+            # A client with a wrong password gives up, but the primary may know the user.
             raise ConnectionForced(_NOT_KNOWN_HERE, 10, 11)
         else:
             why.class_id, why.method_id = 10, 11
@@ -184,8 +184,8 @@ class Handshake:
         return Claim.OPERATOR if self._connection.capability(MANAGEMENT_CAPABILITY) else Claim.APPLICATION
 
     def ask(self, now: float) -> None:
-        """Ask the hooks whether to let the connection in; raises if not. They may hold it: asked again
-        later."""
+        """Ask the hooks whether to accept the connection; raises if not. They may hold it, and are asked
+        again later."""
         connection = self._connection
         answer = connection.broker.hooks.connection_opening(connection, management=connection.is_management)
         if isinstance(answer, Refusal):
@@ -199,8 +199,8 @@ class Handshake:
         connection.opened(now)
 
     def _enter(self) -> None:
-        """Only now: before, this node may not have known. Raises if there is no such virtual host, or if it
-        is closed to this user."""
+        """Enter the virtual host. Not earlier, because this node may not have known it. Raises if it does not
+        exist or the user may not open it."""
         connection = self._connection
         vhost = connection.broker.vhosts.get(self._vhost)
         if vhost is None:
@@ -213,7 +213,8 @@ class Handshake:
         connection.vhost = vhost
 
     def timer(self, now: float) -> None:
-        """The limit has passed, or the hooks are to be asked again. Raises what ends the connection."""
+        """The limit has passed, or the hooks must be asked again. Raises the error that ends the
+        connection."""
         if now < self.deadline:
             if self.step is HandshakeStep.HELD:
                 self.ask(now)
@@ -225,7 +226,7 @@ class Handshake:
 
 
 class RefusedByHooks(AmqpError):
-    """connection.open was refused by the hooks, with their own code and whole text."""
+    """The hooks refused connection.open, with their own code and text."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.text, 10, 40)
@@ -237,7 +238,7 @@ class RefusedByHooks(AmqpError):
 
 
 def stranger(data: bytes) -> str:
-    """What to say of one who began with something else than our protocol header."""
+    """The log text for a peer that did not begin with our protocol header."""
     if data[:2] == b"\x16\x03":
         return "what it sent is TLS, which this listener does not speak, and no AMQP 0-9-1 protocol header"
     if data[:4] == b"AMQP" and data[5:8] == b"\1\0\0":
@@ -247,7 +248,7 @@ def stranger(data: bytes) -> str:
 
 @lru_cache(16)
 def _start(settings: BrokerSettings) -> bytes:
-    """The same for every client."""
+    """Cached: the same for every client."""
     return encode_frame(
         0, "connection.start", version_major=0, version_minor=9, mechanisms=MECHANISMS, locales="en_US",
         server_properties=server_properties(settings),
@@ -255,10 +256,10 @@ def _start(settings: BrokerSettings) -> bytes:
 
 
 def server_properties(settings: BrokerSettings) -> dict[str, Any]:
-    """What connection.start tells of this broker; capabilities by the names RabbitMQ gave them.
+    """The server properties in connection.start, with RabbitMQ's names of capabilities.
 
-    Clients go by `product` and `version`: kombu takes any product but RabbitMQ for one that has basic.qos as
-    the specification has it, and not as RabbitMQ does (`qos_semantics_matches_spec`).
+    Clients depend on `product` and `version`: kombu assumes that any product but RabbitMQ implements
+    basic.qos as in the specification (`qos_semantics_matches_spec`).
     """
     return {
         "capabilities": {

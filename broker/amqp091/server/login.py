@@ -1,6 +1,6 @@
-"""The responses of the SASL mechanisms that a client may log in with: bytes in, user and password out.
+"""Parses the responses of the supported SASL mechanisms: bytes in, user and password out.
 
-Called by the handshake of either protocol. No fault quotes the response: it holds a password.
+The handshakes of both protocols use it. No error quotes the response, because it contains a password.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ def parse_plain(response: bytes) -> tuple[str, str]:
     if len(parts) != 3 or not parts[1]:
         raise SyntaxError_("malformed PLAIN response")
     try:
-        parts[0].decode()  # whom to act for: nobody else here, but it is text
+        parts[0].decode()  # the authorization identity is ignored, but must be text
         return parts[1].decode(), parts[2].decode()
     except UnicodeDecodeError:
         raise SyntaxError_("malformed PLAIN response") from None
 
 
 def parse_amqplain(response: bytes) -> tuple[str, str]:
-    """User and password of an AMQPLAIN response: the entries of a field table, without its length, with the
+    """User and password of an AMQPLAIN response: the entries of a field table without its length, with the
     keys LOGIN and PASSWORD (AMQP 0-8; the default of older php-amqplib and bunny). Raises SyntaxError_."""
     try:
         table, _ = read_table(write_longstr(response), 0)
@@ -39,11 +39,12 @@ def parse_amqplain(response: bytes) -> tuple[str, str]:
 _PARSERS: dict[str, Callable[[bytes], tuple[str, str]]] = {"PLAIN": parse_plain, "AMQPLAIN": parse_amqplain}
 
 MECHANISMS = " ".join(_PARSERS)
-"""As connection.start offers them."""
+"""The list in connection.start."""
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password. Raises CommandInvalid for another mechanism, SyntaxError_ for a bad response."""
+    """User and password. Raises CommandInvalid for another mechanism, SyntaxError_ for a malformed
+    response."""
     parse = _PARSERS.get(mechanism)
     if parse is None:
         raise CommandInvalid(f"mechanism {mechanism[:40]!r} is not supported, only {MECHANISMS}")
