@@ -54,8 +54,8 @@ class ResourceLocked(ChannelError):
 
 
 class LettersDue(ResourceLocked):
-    """A queue is to end, and messages that it held have yet to become dead letters. `after`: takes what is to
-    be called when they have."""
+    """A queue is about to be deleted, but messages that it held must first become dead letters. `after`:
+    takes a callback for that time."""
 
     def __init__(self, text: str, after: Callable[[Callable[[], None]], None]) -> None:
         super().__init__(text)

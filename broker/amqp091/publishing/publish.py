@@ -1,13 +1,12 @@
 """Publishing: from bytes to runs. The hot path of the broker's input.
 
-Owner: `ServerConnection`, one `Publisher` each. In the common case a message costs one prefix comparison
-(method frame, header frame and start of the body frame, equal to the one before), one slice and one append.
-Messages of equal channel, route, persistence, expiration and priority are gathered and handed to the
-virtual host as one run, at the latest when the connection's input is used up or any other frame comes: so
-order is what the client sent.
+Owner: `ServerConnection`, which has one `Publisher`. Usually a message costs one prefix comparison (method
+frame, header frame and start of the body frame equal to the previous message), one slice and one append.
+Messages with the same channel, route, persistence, expiration and priority are gathered and passed to the
+virtual host as one run. That happens at the latest when the connection's input is used up or another kind of
+frame arrives, which keeps the client's order.
 
-Frames that do not arrive whole, or bodies in several frames, take the slow way through an `Assembly` per
-channel.
+Incomplete frames, and bodies in several frames, take the slow path through one `Assembly` per channel.
 """
 
 from __future__ import annotations
@@ -53,15 +52,15 @@ _CHECKED_MEMO = 1024
 _CHECKED_LONGEST = 512
 _HEADERS_FLAG = HEADERS >> 8
 _TARGET = 16
-"""Steps that it takes, about, to find out where messages go that go elsewhere than the last one."""
+"""Approximate steps for a change of target between messages."""
 _HEADERS = 4
-"""Steps of reading a message's headers."""
+"""Steps for decoding a message's headers."""
 _EMPTY_HEADER = 14
 """Octets of the smallest content header payload: class, weight, body size, flags."""
 
 
 class PublishingChannel(TransactedChannel, Protocol):
-    """What publishes come on."""
+    """The part of a channel that publishing uses."""
 
     assembly: Assembly | None
 
@@ -69,7 +68,7 @@ class PublishingChannel(TransactedChannel, Protocol):
 
 
 class PublishMemo:
-    """Decoded method frames and checked property lists, shared by all connections of a broker; both
+    """Decoded method frames and checked property lists, shared by all connections of a broker. Both are
     bounded."""
 
     __slots__ = ("_checked", "_targets")
@@ -79,7 +78,8 @@ class PublishMemo:
         self._checked: dict[bytes, Checked] = {}
 
     def target(self, payload: bytes) -> Target:
-        """Decode a publish payload. Raises 502, and 540 for `immediate`, which RabbitMQ dropped as well."""
+        """Decode a publish payload. Raises 502, and 540 for `immediate`, which RabbitMQ does not support
+        either."""
         known = self._targets.get(payload)
         if known is None:
             arguments = decode_arguments(_PUBLISH, payload)
@@ -92,7 +92,7 @@ class PublishMemo:
         return known
 
     def checked(self, properties: bytes) -> Checked:
-        """Check a property list. Raises 502. Only those with a headers table are worth remembering."""
+        """Check a property list. Raises 502. Only lists with a headers table are worth caching."""
         if not properties[0] & _HEADERS_FLAG:
             return check(properties)
         known = self._checked.get(properties)
@@ -124,25 +124,25 @@ class Publisher:
         self._largest = 0
         self._raws: list[bytes] = []
         self._most = 1
-        """How many messages a run may have, by what each of the last one cost, or by `_guess`."""
+        """Maximum messages of a run, by the cost of each in the previous one, or by `_guess`."""
         self._generation = -1
-        """Of the virtual host, when that was found out."""
+        """The virtual host's generation when `_most` was computed."""
         self._prefix = b""
-        """The last whole message up to its body."""
+        """The last complete message up to its body."""
         self._opening = b""
-        """The last whole message up to its property flags."""
+        """The last complete message up to its property flags."""
         self._joint = b""
-        """What stands between its properties and its body: a frame end and the head of the body frame."""
+        """The octets between its properties and its body: a frame end and the head of the body frame."""
         self._joint_at = 0
         self._total = 0
 
     def release(self) -> None:
-        """The connection is gone; refer to it no longer."""
+        """The connection is closed: drop the reference to it."""
         del self._connection
 
     def publishes(self, channel: PublishingChannel, buf: bytes, pos: int, end: int) -> int:
-        """At `pos` is a whole publish method frame that ends at `end`. Take all messages that start here and
-        are whole and alike in route; returns where the rest begins."""
+        """Handle the complete publish method frame from `pos` to `end`. Takes all complete messages from here
+        on with the same route. Returns the position behind them."""
         method = buf[pos:end]
         if method != self._method or channel is not self._channel:
             self.flush()
@@ -179,13 +179,13 @@ class Publisher:
             end = self._whole(buf, pos, pos + skip)
             if end < 0:
                 channel.assembly = Assembly(self._target)
-                self._connection.note_publish()  # an alarm stops reading from whoever sends the rest
+                self._connection.note_publish()  # an alarm stops reading from a client that sends the rest
                 return pos + skip
             pos = end
 
     def _similar(self, buf: bytes, pos: int, skip: int) -> int:
-        """Take messages from `pos` on that differ from the last whole one in nothing but the values of their
-        properties and their body; returns where the rest begins. Anything odd is left to `_whole`."""
+        """Take messages from `pos` on that differ from the last complete one only in property values and
+        body. Returns the position behind them. Leaves anything unusual to `_whole`."""
         opening, joint, joint_at, total = self._opening, self._joint, self._joint_at, self._total
         start = skip + PROPERTIES_AT
         checked = self._memo.checked if opening[start] & _HEADERS_FLAG else check
@@ -201,20 +201,20 @@ class Publisher:
                 pos = end
                 end += total
         except AmqpError:
-            pass  # odd: `_whole` leaves it to the slow way
+            pass  # unusual: `_whole` leaves it to the slow path
         return pos
 
     def _guess(self) -> None:
-        """What messages cost where these go is not known yet: each may go to every queue."""
+        """The cost of messages with a new target is unknown: each may go to every queue."""
         connection = self._connection
         self._most = max(1, connection.settings.share // connection.vhost.reach - PER_RUN)
         self._generation = connection.vhost.generation
 
     def _whole(self, buf: bytes, pos: int, at: int) -> int:
-        """Take the message whose content starts at `at` if it is whole and in one body frame: its end, else
-        -1.
+        """Take the message whose content starts at `at`, if it is complete and in one body frame. Returns its
+        end, or -1.
 
-        Whatever is odd is left to the slow way, which says precisely what is wrong.
+        Leaves anything unusual to the slow path, which reports the exact error.
         """
         connection = self._connection
         size = len(buf)
@@ -258,7 +258,7 @@ class Publisher:
         return self._channel.number if self._channel is not None else 0
 
     def _check(self, properties: bytes) -> Checked:
-        """What matters of the properties. Raises 502, and 406 for a forged user-id (bad input 25)."""
+        """Check the properties. Raises 502, and 406 for a forged user-id (bad input 25)."""
         checked = self._memo.checked(properties)
         if checked.user_id is not None and checked.user_id != self._connection.user:
             raise PreconditionFailed(
@@ -268,7 +268,7 @@ class Publisher:
         return checked
 
     def content(self, channel: PublishingChannel, kind: int, buf: bytes, pos: int, end: int) -> None:
-        """A header or body frame on its own. Raises what ends the connection."""
+        """Handle a single header or body frame. Raises an error that ends the connection."""
         if not channel.is_open:
             return
         try:
@@ -281,8 +281,8 @@ class Publisher:
             self._connection.fail(channel, error)
 
     def _header(self, channel: PublishingChannel, buf: bytes, pos: int, end: int) -> None:
-        """A content header frame. Raises 505 without a publish before it, 501 or 502 if malformed, 311 if
-        too large."""
+        """Handle a content header frame. Raises 505 without a publish before it, 501 or 502 if malformed, 311
+        if too large."""
         assembly = channel.assembly
         if assembly is None or assembly.remaining >= 0:
             raise UnexpectedFrame("content header without a publish before it")
@@ -307,7 +307,8 @@ class Publisher:
         self._gather(channel, assembly, buf[pos:end])
 
     def _body(self, channel: PublishingChannel, buf: bytes, pos: int, end: int) -> None:
-        """A body frame. Raises 505 without a header before it, 501 when it brings more than was announced."""
+        """Handle a body frame. Raises 505 without a header before it, 501 if it exceeds the announced
+        size."""
         assembly = channel.assembly
         if assembly is None or assembly.remaining < 0:
             raise UnexpectedFrame("content body without a header before it")
@@ -341,7 +342,7 @@ class Publisher:
         self.flush()
 
     def _end(self, channel: Failing, assembly: Assembly) -> None:
-        """It is whole, or dropped."""
+        """The message is complete, or dropped."""
         if assembly.size:
             self._connection.receives(-assembly.size)
         channel.assembly = None
@@ -361,7 +362,7 @@ class Publisher:
         self._raws.append(b"".join(assembly.parts))
 
     def forget(self, channel: Failing) -> None:
-        """The channel is going: drop its unfinished message, and keep no reference to it."""
+        """The channel closes: drop its incomplete message and all references to it."""
         if channel.assembly is not None:
             if channel.assembly.shown is not None:
                 channel.assembly.shown.dropped()
@@ -372,9 +373,10 @@ class Publisher:
             self._prefix = self._joint = self._method = b""
 
     def flush(self) -> None:
-        """Hand the gathered run to the virtual host. A channel error closes the channel; nothing is raised.
+        """Pass the gathered run to the virtual host. A channel error closes the channel; nothing is raised.
 
-        What was gathered behind a run that has closed its channel is ignored, as all that comes on it.
+        If a run has closed its channel, messages gathered after it are ignored, like all later input of the
+        channel.
         """
         raws, channel = self._raws, self._channel
         if not raws:
@@ -392,15 +394,15 @@ class Publisher:
         except AmqpError as error:
             error.class_id, error.method_id = 60, 40
             connection.fail(channel, error)
-        # The prefix stays good, so its frame sizes count for the next run as well.
+        # The prefix stays valid, so its frame sizes count for the next run as well.
         self._largest = largest if self._prefix else 0
 
 
 def _publish(
     channel: PublishingChannel, target: Target, raws: list[bytes], kind: Checked, largest: int
 ) -> int:
-    """At once where it is known that this takes no more than a turn; else in as many as it takes. To how many
-    queues each goes, at most, and at least 1."""
+    """Publish at once if that is known to take at most one turn; otherwise in as many turns as needed.
+    Returns the maximum number of queues for each message, at least 1."""
     connection = channel.connection
     access = connection.access
     if access is not None:
@@ -443,7 +445,7 @@ def _publish_run(
 
 
 def _answer(channel: PublishingChannel, done: Published, first: int, count: int) -> None:
-    """So many messages, from number `first` on, have come into all their queues, or were refused."""
+    """Confirm `count` messages from tag `first` on, or refuse those that were not accepted."""
     need, accepted = done
     output = channel.output
     if accepted:
@@ -456,7 +458,7 @@ def _answer(channel: PublishingChannel, done: Published, first: int, count: int)
 def _publish_in_turns(
     channel: PublishingChannel, target: Target, raws: list[bytes], kind: Checked, largest: int, first: int
 ) -> Steps[None]:
-    """What fails closes the channel, or the connection."""
+    """Publish in turns. An error closes the channel or the connection."""
     vhost = channel.connection.vhost
     try:
         route = yield from vhost.find(target.exchange, target.routing_key)
@@ -474,7 +476,7 @@ def _publish_in_turns(
 def _publish_by_headers(
     channel: PublishingChannel, target: Target, raws: list[bytes], kind: Checked, largest: int, first: int
 ) -> Steps[None]:
-    """Route each message by its headers; consecutive ones with the same queues still make one run."""
+    """Route each message by its headers. Consecutive messages for the same queues still form one run."""
     vhost = channel.connection.vhost
     begin, before = 0, None
     for at, raw in enumerate(raws):
@@ -521,7 +523,7 @@ def _publish_divided(
 
 
 def _return(channel: PublishingChannel, target: Target, raws: list[bytes]) -> None:
-    """basic.return for each: mandatory, and routed to no queue."""
+    """Send basic.return for each message: mandatory, and routed to no queue."""
     method = return_frame(channel.number, target.exchange, target.routing_key)
     for raw in raws:
         channel.connection.send(method, raw)

@@ -1,8 +1,8 @@
-"""The tx class: what a channel's transaction holds, and its three methods, as in RabbitMQ.
+"""The tx class: the contents of a channel's transaction, and its three methods, as in RabbitMQ.
 
-A transaction holds publishes, already routed, and settlements of deliveries. Commit does all of it in one
-call: so all of it, dequeues included, is in one batch of history, which link and store take whole or not at
-all; commit-ok waits for that batch as its strictest part needs it. Owner: `Channel`, while it is
+A transaction holds routed publishes and settlements of deliveries. A commit applies everything in one call,
+so everything, dequeues included, is in one batch of history. Link and store take a batch whole or not at all.
+commit-ok waits for that batch with the strictest need of its parts. Owner: `Channel`, while it is
 transactional.
 """
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from broker.model.steps import Steps
 
 LETTER = 100
-"""Steps that a dead letter takes, at least."""
+"""Minimum steps of a dead letter."""
 _COMMIT = 90, 20
 """Class and method of tx.commit."""
 _PER_RUN = 224
 _PER_MESSAGE = 48
-"""Octets that a held run, and each message of it, takes besides its frames."""
+"""Octets of a held run, and of each of its messages, besides the frames."""
 _PER_ROUTE = 512
-"""Octets of a route that is not one of those remembered."""
+"""Octets of a route that is not in the memo."""
 
 
 class Settlement(enum.Enum):
-    """What a client wants done with what it got."""
+    """How a client settles its deliveries."""
 
     ACK = "ack"
     REJECT = "reject"
@@ -50,7 +50,7 @@ class Settlement(enum.Enum):
 
 
 class HeldRun(NamedTuple):
-    """Publishes of one route, persistence, expiration and priority; `first` is the tag of the first."""
+    """Publishes with the same route, persistence, expiration and priority. `first`: the tag of the first."""
 
     route: PublishRoute
     raws: list[bytes]
@@ -61,8 +61,8 @@ class HeldRun(NamedTuple):
 
 
 class Transaction:
-    """What waits for the commit, in the client's order. `octets` of publishes count for the connection
-    (`Connection.uncommitted`)."""
+    """Operations that wait for the commit, in the client's order. The `octets` of publishes count for the
+    connection (`Connection.uncommitted`)."""
 
     __slots__ = ("octets", "publishes", "settlements")
 
@@ -75,8 +75,8 @@ class Transaction:
         self, channel: TransactedChannel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
         first: int, *, mandatory: bool,
     ) -> None:  # fmt: skip
-        """Hold a run, with the one before if they are alike. Raises ResourceError (506) when the connection
-        holds too much."""
+        """Hold a run; joins it with the previous one if they are alike. Raises ResourceError (506) if the
+        connection holds too much."""
         octets = sum(map(len, raws)) + _PER_MESSAGE * len(raws)
         last = self.publishes[-1] if self.publishes else None
         if last is not None and (last.route, last.kind, last.mandatory) == (route, kind, mandatory):
@@ -91,7 +91,7 @@ class Transaction:
             raise ResourceError("too many bytes of uncommitted messages on one connection", 60, 40)
 
     def end(self, channel: TransactedChannel) -> list[Run]:
-        """Hold nothing any more; the deliveries that were settled, for a rollback."""
+        """Drop everything. Returns the settled deliveries, for a rollback."""
         channel.connection.transacts(-self.octets)
         runs = [run for _, some in self.settlements for run in some]
         self.publishes, self.settlements, self.octets = [], [], 0
@@ -99,7 +99,7 @@ class Transaction:
 
 
 class TransactedChannel(Failing, Protocol):
-    """What a transaction is of. As `Channel` has it."""
+    """The part of `Channel` that transactions use."""
 
     transaction: Transaction | None
     next_publish_tag: int
@@ -126,7 +126,7 @@ def _transaction_of(channel: TransactedChannel) -> Transaction:
 
 
 def select(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
-    """tx.select: from now on the channel is transactional. Raises 406 in confirm mode."""
+    """tx.select: make the channel transactional. Raises 406 in confirm mode."""
     if channel.confirming:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if channel.transaction is None:
@@ -138,10 +138,10 @@ def select(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
 
 
 def commit(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
-    """tx.commit: first the publishes, then what was settled, all in one step and so in one batch. Raises 406
-    if a full queue refuses any of it, or if it is too much for one step; then nothing is done.
+    """tx.commit: apply the publishes and then the settlements, in one step and so in one batch. Raises 406,
+    with nothing done, if a full queue refuses any of it, or if it is too much for one step.
 
-    Where its dead letters go is looked up before that step, in as many turns of the connection as it takes.
+    Routes of dead letters are looked up before that step, in as many turns of the connection as needed.
     """
     transaction = _transaction_of(channel)
     _check_size(transaction, channel.connection.settings.transaction_max)
@@ -152,14 +152,14 @@ def commit(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
 
 
 def _dying(transaction: Transaction) -> Iterator[Run]:
-    """What was rejected and is to become dead letters."""
+    """Rejected deliveries that must become dead letters."""
     for how, runs in transaction.settlements:
         if how is Settlement.REJECT:
             yield from (run for run in runs if run.queue.rules.dead_letters)
 
 
 def _commit_with_letters(channel: TransactedChannel, transaction: Transaction) -> Steps[None]:
-    """A refused commit closes the channel, or the connection."""
+    """Commit a transaction with dead letters. A refused commit closes the channel or the connection."""
     vhost, most = channel.connection.vhost, channel.connection.settings.transaction_max
     routes: dict[tuple[RuledQueue, int, int], PublishRoute] = {}
     steps = 0
@@ -201,8 +201,8 @@ def _commit(channel: TransactedChannel, transaction: Transaction) -> None:
 
 
 def _check_size(transaction: Transaction, most: int, steps: int = 0) -> None:
-    """All of a commit is done at once, while nobody else is served: so it has a limit. `steps`: what its dead
-    letters take besides `LETTER`. Raises 406."""
+    """Limit the size of a commit, because it runs in one step while no other client is served. `steps`: those
+    of its dead letters besides `LETTER`. Raises 406."""
     steps += sum(steps_of(len(run.route.queues), len(run.raws)) for run in transaction.publishes)
     for how, runs in transaction.settlements:
         for run in runs:
@@ -216,11 +216,11 @@ def _check_size(transaction: Transaction, most: int, steps: int = 0) -> None:
 
 
 def _check_room(transaction: Transaction) -> None:
-    """With `reject-publish` a queue takes all that the transaction has for it, or the commit fails. (In
-    RabbitMQ it fails too, with what other queues have taken already.)"""
+    """With `reject-publish`, a queue must accept all its messages of the transaction, or the commit fails.
+    (In RabbitMQ it fails too, but other queues have already accepted theirs.)"""
     wanted: dict[Queue, list[bytes]] = {}
     for run in transaction.publishes:
-        for queue in run.route.queues:  # which may refuse since the publish, by a policy
+        for queue in run.route.queues:  # a policy may have made it refuse since the publish
             if queue.serves and queue.rules.overflow is not OverflowRule.DROP_HEAD:
                 wanted.setdefault(queue, []).extend(run.raws)
     for queue, raws in wanted.items():
@@ -236,7 +236,7 @@ def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
         route = PublishRoute(
             route.exchange, route.routing_key, alive, False, vhost.generation, one_off=True
         )  # fmt: skip
-        route.refusing = False  # there is room for all of it
+        route.refusing = False  # `_check_room` has checked that everything fits
     if run.mandatory and not route.queues:
         method = return_frame(channel.number, route.exchange, route.routing_key)
         for raw in run.raws:
@@ -249,6 +249,6 @@ def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
 
 
 def rollback(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
-    """tx.rollback: publishes are forgotten, what was settled is outstanding again, and not requeued."""
+    """tx.rollback: drop the publishes. Settled deliveries are outstanding again, and not requeued."""
     channel.outstanding_again(_transaction_of(channel).end(channel))
     channel.output.answer("tx.rollback-ok")

@@ -1,9 +1,9 @@
-"""Messages that leave a queue because the broker decides it: their time is over, or there are too many.
+"""Messages that the broker itself removes from a queue: expired ones, and those above a limit.
 
-Owner: `VirtualHost`; only one that serves decides, once (invariant 18). Queues say when their head or their
-length has changed; once a tick, after dispatch, each of them is looked at: what a consumer can take at once
-is delivered rather than dropped (so a TTL of 0 means "now or never", as in RabbitMQ). Times are wall clock,
-in milliseconds, since they count from the enqueue time that goes to disks and other nodes with the message.
+Owner: `VirtualHost`. Only a serving one decides, once (invariant 18). Queues report changes of their head or
+length. Once a tick, after dispatch, each reported queue is checked. So a message that a consumer can take at
+once is delivered and not dropped (a TTL of 0 means "now or never", as in RabbitMQ). Times are wall-clock
+milliseconds, counted from the enqueue time that goes to disks and other nodes with the message.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from broker.model.steps import Steps
 from broker.model.values import Reason
 
 AT_ONCE = 1024
-"""Messages of one queue that leave by rule in one look at it, at most."""
+"""Maximum messages that rules remove from one queue in one check."""
 WORK_AT_ONCE = 1024
-"""Dead letters that all queues together make in one tick, by what they cost (`work_of`). The one in hand is
-finished, the others wait for the next tick, and everybody else is served before. As much may requests set off
-between two ticks."""
+"""Work for dead letters of all queues in one tick, by their cost (`work_of`). A letter in progress is
+completed; the others wait for the next tick, so that other work is served in between. Requests between two
+ticks may cause as much again."""
 STEPS = 16_384
-"""Of deliveries in one tick, for all queues together: a message is one, some 0.5 us. What is left goes on in
-the next tick, and everybody else is served before."""
+"""Steps for deliveries of all queues in one tick: a message is one step, some 0.5 us. The rest waits for the
+next tick, so that other work is served in between."""
 HAND = 64
-"""Steps that it takes to hand over messages to one consumer, however few."""
+"""Steps for delivering to one consumer, in addition to one for each message."""
 COPIES = 1024
-"""In a chain of queues that refuse what is published to them (`reject-publish-dlx`), where nobody holds what
-is on its way, the most that one message may become, counted where it arrives."""
+"""Maximum copies of one message in a chain of queues that reject publishes (`reject-publish-dlx`), counted on
+arrival. No queue holds such a message on its way."""
 DROPPED_AT_ONCE = 16 * AT_ONCE
-"""Others over a limit: a limit may come to a queue that has held more than that for long."""
+"""Maximum for other removals above a limit: a policy may set a limit on a queue that has long held more."""
 OCTETS_AT_ONCE = 64 << 20
-"""The same in bytes: what was set aside is read back to leave."""
+"""The same limit in octets: paged-out messages are read back to be removed."""
 LOOKS = 400
-"""Queues that are looked at in one tick, at most: one message may have come into very many. The others have
-their turn in the next one."""
+"""Maximum queues checked in one tick, because one message may have reached very many. The others are checked
+in the next tick."""
 ROUNDS = 4
-"""Looks at what was touched in one tick, at most: others are served meanwhile."""
+"""Maximum rounds of dispatch and checks in one tick, so that other work is served in between."""
 
 
 LOOKED = 3
-"""Steps of looking up where a dead letter goes that are one of work."""
+"""Steps of a route look-up for a dead letter that count as one unit of work."""
 
 
 def work_of(headers: int, octets: int, queues: int) -> int:
-    """What a dead letter costs, about in microseconds: its `headers`, in octets, are read and written anew;
-    all its `octets` are copied, and again for store and link; each of `queues` keeps an entry."""
+    """The cost of a dead letter, approximately in microseconds. Its `headers` octets are decoded and encoded
+    again. All its `octets` are copied, and again for store and link. Each of `queues` gets an entry."""
     return 3 + headers // 16 + octets // 512 + 2 * queues
 
 
 class RuledQueue(Home, Protocol):
-    """A queue that messages leave by rule."""
+    """A queue with rules that remove messages."""
 
     @property
     def name(self) -> str: ...
@@ -72,8 +72,8 @@ class RuledQueue(Home, Protocol):
 
 
 class Death(NamedTuple):
-    """Why and where from a message is dead-lettered: what goes into its `x-death`. `reason` in RabbitMQ's
-    words: rejected, expired, maxlen. `exchange` and `routing_key` as it was published; `wall_ms` now."""
+    """The origin and reason of a dead letter, for its `x-death`. `reason` in RabbitMQ's words: rejected,
+    expired, maxlen. `exchange` and `routing_key` of the publish; `wall_ms` now."""
 
     queue: str
     reason: str
@@ -83,26 +83,26 @@ class Death(NamedTuple):
 
 
 class MessageFormat(Protocol):
-    """What the model must know of a message's bytes, and leaves to whoever understands them."""
+    """What the model must know of a message's bytes. A codec implements it."""
 
     def body_size(self, raw: bytes) -> int:
         """Octets of the body, as x-max-length-bytes counts them."""
 
     def dead_lettered(self, raw: bytes, death: Death, *, drop_cc: bool) -> tuple[bytes, int]:
-        """The message as it goes on, without its expiration; and the size of its largest header frame."""
+        """The message as a dead letter, without its expiration; and the size of its largest header frame."""
 
     def cycles(self, raw: bytes, queues: Sequence[str], reason: str) -> Sequence[str]:
-        """To which of `queues` has it come round by itself?"""
+        """Those of `queues` that the message has already passed in a cycle without a rejection."""
 
     def headers(self, raw: bytes) -> Mapping[str, object]:
-        """What a headers exchange goes by."""
+        """The headers, for headers exchanges."""
 
     def has_copies(self, raw: bytes) -> bool:
-        """Do its headers decide, since it may have further routing keys?"""
+        """Whether its headers may hold further routing keys."""
 
 
 class Opaque:
-    """Messages that nobody understands: all of it is body, and goes on as it is."""
+    """Format of messages that cannot be decoded: all octets are body, and a dead letter is unchanged."""
 
     def body_size(self, raw: bytes) -> int:
         return len(raw)
@@ -121,22 +121,23 @@ class Opaque:
 
 
 class Search(NamedTuple):
-    """Where a dead letter goes is being looked up. `wanted`: the message's epoch and sequence, the exchange,
-    and the routing key; `steps` return the route."""
+    """A route look-up in progress for a dead letter. `wanted`: epoch and sequence of the message, the
+    exchange, and the routing key. `steps` return the route."""
 
     wanted: tuple[int, int, str, str]
     steps: Steps[Any]
 
 
 class Removals:
-    """Which queues are to be looked at now, and which when. `wall_ms`: the wall clock of this tick; `since`:
-    that of its first input, if there was one.
+    """The queues to check now, and those to check at a later time.
 
-    `move`: takes messages as they leave a queue with a dead letter exchange, some or the whole of them;
-    returns those that went somewhere, and those that went nowhere. `searches`: for the next dead letter of a
-    queue. `copies`: how many have been made in all. `refused_from`: the `copies` when a full queue refused
-    what it now sends on, and how many messages that is. `held_back`: queues that hold, since the last tick's
-    end, what they refuse and cannot send on at once. `steps`: of deliveries that this tick may still take.
+    `wall_ms`: the wall clock of this tick. `since`: that of its first input, if any. `move`: publishes
+    messages that leave a queue with a dead-letter exchange, some or the whole of them. Returns those that
+    were routed, and those that were not. `searches`: the look-up for the next dead letter of a queue.
+    `copies`: the number of dead letters ever made. `refused_from`: `copies` when a full queue began to send
+    on what it rejected, and how many messages that is. `held_back`: queues that, since the last tick's end,
+    hold rejected messages that they cannot send on at once. `steps`: for deliveries; what is left of them in
+    this tick.
     """
 
     __slots__ = (
@@ -149,7 +150,7 @@ class Removals:
         self.wall_ms = 0
         self.since: int | None = None
         self.behind = False
-        """Queues have not had their turn of dispatch yet: what came in for them may still be delivered."""
+        """Queues still wait for their dispatch, so messages that arrived for them may still be delivered."""
         self.format: MessageFormat = Opaque()
         self.move: Callable[[RuledQueue, Iterable[Entry], Reason, bool], tuple[list[Entry], list[Entry]]] = (
             lambda queue, entries, reason, whole: ([], list(entries))
@@ -157,7 +158,7 @@ class Removals:
         self.searches: dict[RuledQueue, Search] = {}
         self.held_back: dict[RuledQueue, None] = {}
         self.work = self.left = WORK_AT_ONCE
-        """How much work may be done in one tick, and how much of it is left."""
+        """Work for each tick, and what is left of it in this one."""
         self._looks = LOOKS
         self.copies = 0
         self.steps = STEPS
@@ -170,27 +171,28 @@ class Removals:
 
     @property
     def spared(self) -> int:
-        """Of a tick's work, what clients refuse takes no more than the other half: whoever looks at a queue
-        has what is over, or too much, removed at once."""
+        """The part of a tick's work that refused messages leave to others. A reader of a queue has expired
+        and excess messages removed at once."""
         return self.work // 2
 
     @property
     def fresh(self) -> int:
-        """What is over no earlier than this may be delivered in this tick: it may have come in it."""
+        """Messages that expire at this time or later may still be delivered in this tick, because they may
+        have arrived in it."""
         return self.wall_ms if self.since is None else min(self.since, self.wall_ms)
 
     def touch(self, queue: RuledQueue) -> None:
-        """Its head or its length has changed, and it has rules, or messages with an expiration."""
+        """The head or length of a queue with rules, or with expiring messages, has changed."""
         self._touched[queue] = None
 
     def resume(self, queue: RuledQueue) -> None:
-        """So many of its messages were over that consumers may be waiting for those behind: dispatch it
+        """So many messages of the queue have expired that consumers may wait for those behind: dispatch it
         again, after others."""
         self._resumed.append(queue)
         self.touch(queue)
 
     def expire_due(self) -> None:
-        """Before dispatch: heads whose time was over before this tick are not delivered any more."""
+        """Before dispatch: remove the heads that expired before this tick, so that they are not delivered."""
         self.left, self._looks = self.work, LOOKS
         for queue in self._over.take(self.wall_ms):
             self._touched[queue] = None
@@ -198,7 +200,7 @@ class Removals:
                 queue.remove_expired(self.fresh - 1)
 
     def end_tick(self) -> None:
-        """What comes in from now on, and what it sets off, is of the next one."""
+        """The tick ends. Further input and its work belong to the next one."""
         self.left = self.work
         if self.held_back:
             self.held_back.clear()
@@ -210,16 +212,17 @@ class Removals:
             self.freeing.step()
 
     def _may(self, queue: RuledQueue) -> bool:
-        """Is it its turn? Whoever makes no dead letters waits for nobody who does."""
+        """Whether it is the queue's turn. A queue without dead letters waits for no dead letters of
+        others."""
         return self.left > 0 or not queue.rules.dead_letters
 
     def one_more(self, queue: RuledQueue, taken: int, spared: int = 0) -> bool:
-        """May a message follow the `taken` that have left the queue in this look at it?"""
+        """Whether one more message may leave the queue, after the `taken` of this check."""
         return taken < AT_ONCE and (self.left > spared or not queue.rules.dead_letters)
 
     def settle(self) -> bool:
-        """After dispatch: what nobody took and is over, or too much, leaves. False if there was nothing to
-        look at; else what was dead-lettered may be waiting to be dispatched, and looked at."""
+        """After dispatch: remove expired and excess messages that no consumer took. Returns False if there
+        was nothing to check. Otherwise dead letters may wait for a dispatch and a check."""
         if not self._touched:
             return False
         resumed, self._resumed = self._resumed, []
@@ -230,7 +233,7 @@ class Removals:
         looked = False
         queues = iter(touched)
         for queue in queues:
-            if not queue.serves or queue.returning is not None:  # it is touched again with what comes back
+            if not queue.serves or queue.returning is not None:  # touched again with the returning messages
                 continue
             if self._looks <= 0:
                 later[queue] = None
@@ -242,26 +245,26 @@ class Removals:
             looked = True
             self._looks -= 1
             self._over.set(queue, queue.remove_due(self.wall_ms))
-        if later:  # first of all in the next tick: others would be touched again and again before them
+        if later:  # first in the next tick; otherwise other queues would always come first
             self._touched = later | self._touched
         return looked or bool(resumed)
 
     @property
     def in_pieces(self) -> bool:
-        """Work goes on in the next tick, whether anything is delivered or not."""
+        """Work continues in the next tick, whether or not anything is delivered."""
         return bool(self.freeing.waits or (self.requeueing.stirred and self.requeueing))
 
     @property
     def waiting(self) -> bool:
-        """Queues are to be looked at, at once."""
+        """Queues must be checked at once."""
         return bool(self._touched)
 
     def next(self) -> float | None:
-        """The wall clock, in milliseconds, by which a message is over. None: nothing waits."""
+        """Wall-clock milliseconds at which the next message expires; None if there is none."""
         return self._over.next()
 
     def forget(self, queue: RuledQueue) -> None:
-        """It is gone."""
+        """Drop a deleted queue."""
         self._touched.pop(queue, None)
         self.searches.pop(queue, None)
         self.held_back.pop(queue, None)
@@ -269,7 +272,7 @@ class Removals:
         self._over.set(queue, None)
 
     def clear(self) -> None:
-        """It serves no more."""
+        """Drop everything, as this node no longer serves."""
         self._touched.clear()
         self.searches.clear()
         self.held_back.clear()

@@ -1,8 +1,8 @@
-"""Messages into queues: what clients publish, and what queues with a dead letter exchange let go.
+"""Enqueues messages: publishes of clients, and dead letters.
 
-Owner: `VirtualHost`, whose base this is. A move to a dead letter exchange is one step of history: the
-messages are enqueued where they go and dequeued where they were in one batch, which is all or nothing on
-every disk and node. So, unlike in RabbitMQ, none is lost or doubled on the way.
+Owner: `VirtualHost`, of which this is a base. A move to a dead-letter exchange is one step of history: one
+batch enqueues the messages at their targets and dequeues them from their queue. Every disk and node takes a
+batch whole or not at all. So, unlike in RabbitMQ, no dead letter is lost or doubled on the way.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from broker.model.vhost.shared import Shared
 
 
 class Published(NamedTuple):
-    """What became of a run: what its confirms wait for, at `history.position`; and how many of its messages,
-    the first ones, every queue took. The others were refused by a full queue (`reject-publish`)."""
+    """The result of a run: what its confirms wait for, at `history.position`; and how many of the first
+    messages every queue accepted. A full queue refused the others (`reject-publish`)."""
 
     need: Need
     accepted: int
 
 
 class DeadRoute(NamedTuple):
-    """Where a dead letter goes, and the steps that it takes to make it and put it there."""
+    """The route of a dead letter, and the steps for making and enqueueing it."""
 
     route: PublishRoute
     steps: int
 
 
 class _Letter(NamedTuple):
-    """A dead letter: what it was, what is made of it, the size of its largest header frame, and its ways."""
+    """A dead letter: the original entry, the new message, the size of its largest header frame, and its
+    target queues."""
 
     entry: Entry
     made: bytes
@@ -52,7 +53,7 @@ DeadRoutes = Mapping[tuple[RuledQueue, int, int], PublishRoute]
 
 
 class Enqueueing(Definitions):
-    """Publishes. `known_routes`: where dead letters go that are made in one step with others."""
+    """Publishes. `known_routes`: routes of dead letters that a commit has already looked up."""
 
     def __init__(self, name: str, whole: Shared) -> None:
         super().__init__(name, whole)
@@ -72,9 +73,9 @@ class Enqueueing(Definitions):
         priority: int = 0,
         blind: bool = False,
     ) -> Published:
-        """Enqueue one run of equal route. `blind`: as in `Envelope`.
+        """Enqueue one run of messages with the same route. `blind`: see `Envelope`.
 
-        `raws` belongs to the model from now on. A route that has gone stale is looked up again.
+        Takes over `raws`. A stale route is looked up again.
         """
         history = self.history
         if route.generation != self.generation:
@@ -107,7 +108,8 @@ class Enqueueing(Definitions):
     def _publish_bounded(
         self, route: PublishRoute, envelope: Envelope, raws: list[bytes], producer: str | None, first_tag: int
     ) -> Published:
-        """The same where a queue may refuse: each takes the first ones, as many as it has room for."""
+        """The same for a route with a queue that may refuse. Each queue takes as many of the first messages
+        as fit."""
         accepted = len(raws)
         for queue in route.queues:
             refuses = queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD
@@ -126,12 +128,12 @@ class Enqueueing(Definitions):
         return Published(route.need[envelope.persistent], accepted)
 
     def _send_refused_on(self, queue: Queue, envelope: Envelope, raws: list[bytes]) -> None:
-        """Dead-letter what a full queue refuses (`reject-publish-dlx`), as much of it as clients may set off
-        in this tick; the queue holds the rest until it can be sent on.
+        """Dead-letter the messages that a full queue refuses (`reject-publish-dlx`), as many as clients may
+        cause in this tick. The queue holds the rest until a later tick.
 
-        A message that was sent on already goes further at once, unless looking up its route takes too long.
-        It ends where it has become too many copies: so it would with queues that all refuse, and each of
-        which sends on to all others.
+        A message that was already sent on by another full queue goes on at once, unless its route look-up
+        takes too long. It stops after too many copies, which happens if all queues refuse and each sends on
+        to all others.
         """
         removals = self.removals
         outermost = removals.refused_from is None
@@ -143,7 +145,7 @@ class Enqueueing(Definitions):
                 return
         try:
             gone = 0
-            if not queue.dying:  # else these go on behind those that wait
+            if not queue.dying:  # otherwise these follow the waiting ones
                 some = takewhile(lambda _: not outermost or removals.left > removals.spared, raws)
                 entries = ((0, envelope, raw) for raw in some)
                 moved, stayed = self.dead_letter(queue, entries, Reason.DROPPED)
@@ -155,8 +157,9 @@ class Enqueueing(Definitions):
             self._hold_refused(queue, envelope, raws[gone:])
 
     def _hold_refused(self, queue: Queue, envelope: Envelope, raws: list[bytes]) -> None:
-        """The full `queue` holds messages that it will send on. No consumer gets one: if this node falls
-        before they are sent on, their time is over for the next one, which sends them on, too."""
+        """Let the full `queue` hold messages that it will send on later. They are marked as expired, so that
+        no consumer gets one. If this node fails before, the next primary finds them expired, and sends them
+        on too."""
         held = envelope.as_expired()
         first = queue.hold_refused(held, raws)
         seen_by = queue.content_scope if held.persistent else queue.content_scope & ~Scope.STORE
@@ -165,7 +168,7 @@ class Enqueueing(Definitions):
         self.removals.held_back[queue] = None
 
     def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
-        """An event of the broker's own, framed for channel 1: transient, from `amq.failover`."""
+        """Publish an event of the broker itself, framed for channel 1: transient, from `amq.failover`."""
         queues, _ = finish(self._reach(self.exchanges[EVENTS], routing_key, {}))
         route = PublishRoute(EVENTS, routing_key, queues, False, self.generation)
         self.publish(route, [raw], persistent=False, channel=1, largest_frame=largest_frame)
@@ -173,7 +176,7 @@ class Enqueueing(Definitions):
     # -- dead letters
 
     def find_dead(self, queue: RuledQueue, entry: Entry, reason: Reason) -> Steps[DeadRoute | None]:
-        """Look up in pieces where a message of `queue` would go as a dead letter now. None: nowhere."""
+        """Look up in pieces where a message of `queue` would go as a dead letter. None: nowhere."""
         name = queue.rules.dead_letter_exchange
         exchange = self.exchanges.get(name) if name is not None else None
         if exchange is None:
@@ -190,13 +193,15 @@ class Enqueueing(Definitions):
     def dead_letter(
         self, queue: RuledQueue, entries: Iterable[Entry], reason: Reason, *, whole: bool = False
     ) -> tuple[list[Entry], list[Entry]]:
-        """Publish what leaves `queue` to its dead letter exchange: what went on, and what went nowhere.
-        `entries` may end when `Removals.left` is used up, and so is asked for the next when that is known: by
-        then the one before has left the queue. Unless it is to be the `whole`, it is not asked for more while
-        the way of one is being looked up, which goes on in the next tick.
+        """Publish messages that leave `queue` to its dead-letter exchange. Returns those that were routed and
+        those that were not.
 
-        Nowhere, as in RabbitMQ: the exchange does not exist, routes it to no queue, or to none where it has
-        not been already without anybody's rejecting it, or those are full and refuse.
+        `entries` may stop when `Removals.left` is used up, so each entry is requested only after the cost of
+        the previous one is known. By then the previous entry has left the queue. Unless `whole`, no further
+        entry is requested while a route look-up is in progress; the look-up goes on in the next tick.
+
+        As in RabbitMQ, a message is not routed if the exchange does not exist or routes it to no queue, if
+        all targets would close a cycle without a rejection, or if they are full and refuse.
         """
         name = queue.rules.dead_letter_exchange
         exchange = self.exchanges.get(name) if name is not None else None
@@ -223,8 +228,8 @@ class Enqueueing(Definitions):
     def _letter(
         self, queue: RuledQueue, exchange: str, entry: Entry, said: str, whole: bool
     ) -> _Letter | None:
-        """What becomes of a message, and where it goes: cycles count with this death. None: its way is being
-        looked up."""
+        """The dead letter of a message, with its target queues; this death counts for cycles. None: the route
+        look-up is in progress."""
         made, largest = self._dead_lettered(queue, entry, said)
         route = self._dead_route(queue, entry, exchange, self._dead_key(queue, entry[1]), made, whole)
         if route is None:
@@ -235,7 +240,7 @@ class Enqueueing(Definitions):
         return _Letter(entry, made, largest, queues)
 
     def _dead_lettered(self, queue: RuledQueue, entry: Entry, said: str) -> tuple[bytes, int]:
-        """The message as it goes on; and the size of its largest header frame."""
+        """The message as a dead letter, and the size of its largest header frame."""
         _, envelope, raw = entry
         death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
         other_key = queue.rules.dead_letter_routing_key is not None
@@ -244,7 +249,8 @@ class Enqueueing(Definitions):
     def _dead_route(
         self, queue: RuledQueue, entry: Entry, exchange: str, key: str, raw: bytes, whole: bool
     ) -> PublishRoute | None:
-        """Looked up as far as there is work left in this tick, or the `whole` of it, unless it is known."""
+        """The route of a dead letter, unless already known. Looks up as far as this tick's work allows, or
+        completely if `whole`. None: not finished."""
         removals = self.removals
         known = self.known_routes.get((queue, entry[1].epoch, entry[0]))
         if known is not None and (known.exchange, known.routing_key) == (exchange, key):
@@ -264,7 +270,7 @@ class Enqueueing(Definitions):
                 return None
 
     def _find_dead(self, exchange: str, key: str, raw: bytes) -> Steps[PublishRoute]:
-        """By its headers, if they matter."""
+        """The route of a dead letter, by its headers if they matter."""
         form, route = self.removals.format, (yield from self.find_inner(exchange, key))
         if route.needs_headers or form.has_copies(raw):
             route = yield from self.find_by_headers(exchange, key, form.headers(raw), inner=True)
@@ -282,7 +288,7 @@ class Enqueueing(Definitions):
         queues: tuple[Queue, ...],
         run: list[_Letter],
     ) -> int:
-        """Messages of one envelope, dead-lettered to `queues`; how many, the first ones, were taken."""
+        """Publish dead letters of one envelope to `queues`. Returns how many of the first were accepted."""
         route = PublishRoute(
             exchange, self._dead_key(queue, envelope), queues, False, self.generation, one_off=True
         )
