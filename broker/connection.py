@@ -86,7 +86,7 @@ class Services(Protocol):
     def clock(self, now: float, octets: int) -> None: ...
     def arm(self, when: float, connection: Connection) -> None: ...
     def let_in(self, connection: Connection) -> None: ...
-    def succeed(self, connection: Connection, header: bytes, now: float) -> Connection | None: ...
+    def switch_protocol(self, connection: Connection, header: bytes, now: float) -> Connection | None: ...
     def forget(self, connection: Connection) -> None: ...
 
 
@@ -101,7 +101,7 @@ class Connection(ABC):
         "_choked",
         "_congested",
         "_dirty",
-        "_over",
+        "_eof_pending",
         "_pending",
         "_rests",
         "_stalled",
@@ -165,7 +165,7 @@ class Connection(ABC):
         """Octets that it holds in transactions."""
         self._writable = True
         self._choked = self._stalled = self._dirty = self._congested = False
-        self._rests = self._over = False
+        self._rests = self._eof_pending = False
         self._awaited = 0
         """Refusals whose dead letters are not made yet."""
         self.spent = 0
@@ -195,7 +195,7 @@ class Connection(ABC):
         if ticket is not None:
             self.broker.logins.withdraw(ticket)
 
-    # -- of each protocol
+    # -- protocol-specific
 
     @property
     @abstractmethod
@@ -355,7 +355,7 @@ class Connection(ABC):
     def unsent(self) -> int:
         return self._pending + self.buffered
 
-    # -- what it takes
+    # -- memory
 
     @property
     @abstractmethod
@@ -383,7 +383,7 @@ class Connection(ABC):
         self.uncommitted += octets
         return self.uncommitted
 
-    # -- taking turns
+    # -- turns
 
     @property
     def rests(self) -> bool:
@@ -433,22 +433,22 @@ class Connection(ABC):
         """A permission pattern of its user took many steps to match a name."""
         self.spent += _SLOW_MATCH
 
-    def await_letters(self) -> Callable[[], None]:
+    def await_dead_letters(self) -> Callable[[], None]:
         """Stop serving input until the returned callback is called. For a client that refused more messages
         than become dead letters at once: so its next method, such as queue.delete, comes after them."""
         self._awaited += 1
         self.spent = self.settings.share + 1
         self.rest()
-        return self._letters_made
+        return self._dead_letters_made
 
-    def await_held_back(self) -> None:
+    def await_refused(self) -> None:
         """Stop serving input until full queues have dead-lettered the messages that they rejected."""
         held_back = self.vhost.removals.held_back
         while held_back:
             queue, _ = held_back.popitem()
-            queue.after_dying(self.await_letters())
+            queue.after_dying(self.await_dead_letters())
 
-    def _letters_made(self) -> None:
+    def _dead_letters_made(self) -> None:
         self._awaited -= 1
         if not self._awaited and self._rests:
             self.broker.resuming[self] = None
@@ -469,7 +469,7 @@ class Connection(ABC):
         self._stalled = self._rests = False
         feed(self._tail)
         self.update_paused()
-        if self._over and not self._rests:
+        if self._eof_pending and not self._rests:
             self.eof(self.broker.now)
 
     # -- back-pressure on publishers
@@ -529,7 +529,7 @@ class Connection(ABC):
         served."""
         self.broker.clock(now, 0)
         if self._rests and not self.wants_close:
-            self._over = True
+            self._eof_pending = True
             return
         self.now, self.clean = now, True
         if not self.wants_close:

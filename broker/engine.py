@@ -74,7 +74,7 @@ class Broker:
         self.vhosts = vhosts
         self.vhost = vhosts.root
         vhosts.removals.format = MESSAGE_FORMAT
-        vhosts.ending = self._vhost_ends
+        vhosts.ending = self._close_clients_of
         vhosts.warn = lambda sentence: self.log(sentence)
         vhosts.consumer_max = settings.consumer_max_per_queue
         vhosts.steps = min(STEPS, max(HAND, 4 * settings.share))
@@ -160,7 +160,7 @@ class Broker:
         """The reason for connection.blocked, in RabbitMQ's words."""
         return "low on " + " & ".join(self.alarms)
 
-    # -- driving
+    # -- called by the driver
 
     def accept(self, peer: Peer, now: float) -> ServerConnection:
         self.clock(now, 0)
@@ -168,7 +168,7 @@ class Broker:
         self.connections[connection] = None
         return connection
 
-    def succeed(self, connection: Connection, header: bytes, now: float) -> Connection | None:
+    def switch_protocol(self, connection: Connection, header: bytes, now: float) -> Connection | None:
         """Replace a connection whose client began with a protocol header other than AMQP 0-9-1. Returns the
         new connection, or None if the protocol is not served."""
         make = self.protocols.get(header)
@@ -400,7 +400,7 @@ class Broker:
             else:
                 self._force_close(connection, f"user '{connection.user}' is deleted", now)
 
-    def _vhost_ends(self, vhost: VirtualHost) -> None:
+    def _close_clients_of(self, vhost: VirtualHost) -> None:
         """Close the clients of a virtual host before its deletion. Their messages are requeued, and they get
         no basic.cancel for each queue."""
         for connection in list(self.connections):

@@ -53,7 +53,7 @@ class ResourceLocked(ChannelError):
     code, label = 405, "RESOURCE_LOCKED"
 
 
-class LettersDue(ResourceLocked):
+class DeadLettersPending(ResourceLocked):
     """A queue is about to be deleted, but messages that it held must first become dead letters. `after`:
     takes a callback for that time."""
 

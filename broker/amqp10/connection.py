@@ -68,7 +68,7 @@ _CONNECTION = 24_000
 """Approximate octets of a connection with its engine, from the growth of a process with many."""
 
 
-def _unheard(transport: Transport, sentence: str) -> None:
+def _discard_trace(transport: Transport, sentence: str) -> None:
     """Discards the engine's messages for stderr: its errors also arrive as events, and are logged."""
 
 
@@ -76,34 +76,34 @@ class Amqp10Connection(Amqp10Host):
     """`links`: the sessions and links that it serves, and the output that waits for gates."""
 
     __slots__ = (
-        "_buffers", "_collector", "_deaf", "_doomed", "_give_up", "_let_in", "_most_buffers", "_numbers",
-        "_room", "_says_after", "_serving", "_transport", "links",
+        "_buffers", "_collector", "_delivery_failed", "_handshake_deadline", "_heartbeat_after",
+        "_ignores_input", "_let_in", "_most_buffers", "_numbers", "_room", "_serving", "_transport", "links",
     )  # fmt: skip
 
     def __init__(self, broker: Services, peer: Peer, now: float) -> None:
         super().__init__(broker, peer, now)
         self.step = Amqp10Step.SASL_HEADER
-        self.claimed = self.stranger = ""
-        self._let_in = self._deaf = self._doomed = False
+        self.claimed = self.retry_reason = ""
+        self._let_in = self._ignores_input = self._delivery_failed = False
         self._serving = self._room = False
         self._buffers = self._most_buffers = 0
         self._numbers = Numbers()
-        self._give_up = now + self.settings.handshake_timeout
-        self._says_after = 0.0
+        self._handshake_deadline = now + self.settings.handshake_timeout
+        self._heartbeat_after = 0.0
         """Seconds of silence after which the peer expects a heartbeat; 0: never."""
         self.engine = Engine()
         self._collector = Collector()
         self.engine.collect(self._collector)
         self.engine.container = self.settings.name
         self._transport = Transport(Transport.SERVER)
-        self._transport.tracer = _unheard
+        self._transport.tracer = _discard_trace
         self._transport.max_frame_size = self.settings.frame_max
         self._transport.channel_max = CHANNEL_MAX
         self._transport.idle_timeout = 2 * self.settings.heartbeat
         """Half of it is announced to the peer."""
         self._transport.bind(self.engine)
         self.links = Links(self)
-        self.arm(self._give_up)
+        self.arm(self._handshake_deadline)
 
     @property
     def running(self) -> bool:
@@ -132,7 +132,7 @@ class Amqp10Connection(Amqp10Host):
     def receive(self, data: bytes, now: float) -> None:
         self.now = self.life.received = now
         self.broker.clock(now, len(data))
-        if self._deaf or self.step is Amqp10Step.CLOSED:
+        if self._ignores_input or self.step is Amqp10Step.CLOSED:
             return
         if not self._waits_on(data):
             self.spent = 0
@@ -141,7 +141,7 @@ class Amqp10Connection(Amqp10Host):
     def _feed(self, buf: bytes) -> None:
         self._tail = b""
         if self._guarded(lambda: self._take(buf)):
-            self._guarded(self.links.heard)
+            self._guarded(self.links.input_served)
         self.pull()
 
     def _guarded(self, what: Callable[[], None]) -> bool:
@@ -165,7 +165,7 @@ class Amqp10Connection(Amqp10Host):
             what()
         except Exception as error:
             self.unexpected(error)
-            self._doomed = True
+            self._delivery_failed = True
             self.broker.resuming[self] = None
 
     def _take(self, buf: bytes) -> None:
@@ -174,7 +174,7 @@ class Amqp10Connection(Amqp10Host):
             self._tail = buf
             return
         at = 0
-        while not self._deaf and self.step is not Amqp10Step.CLOSED:
+        while not self._ignores_input and self.step is not Amqp10Step.CLOSED:
             if self.step in (Amqp10Step.SASL_HEADER, Amqp10Step.AMQP_HEADER):
                 end = self._header(buf, at)
             elif self.step is Amqp10Step.SASL_INIT:
@@ -185,7 +185,7 @@ class Amqp10Connection(Amqp10Host):
             if not end:
                 break
             at = end
-        if not self._deaf and self.step is not Amqp10Step.CLOSED:
+        if not self._ignores_input and self.step is not Amqp10Step.CLOSED:
             self._tail = buf[at:]
             if self._stalled:
                 self.update_paused()
@@ -298,7 +298,7 @@ class Amqp10Connection(Amqp10Host):
             if self.step is Amqp10Step.OPEN:
                 entry.opening(self)
         elif kind is Event.CONNECTION_REMOTE_CLOSE:
-            self._left()
+            self._closed_by_client()
         elif kind is Event.TRANSPORT_ERROR:
             found = self._transport.condition
             why = "" if found is None else f"{found.name}: {short(str(found.description))}"
@@ -316,17 +316,17 @@ class Amqp10Connection(Amqp10Host):
         idle = self._transport.remote_idle_timeout
         if 0 < idle < _SHORTEST_IDLE:
             raise Fault(NOT_ALLOWED, f"idle-time-out of {idle * 1000:.0f} ms is shorter than 200 ms")
-        self._says_after = idle / 2
+        self._heartbeat_after = idle / 2
         self.life.sent = now
         self.life.interval = self.settings.heartbeat
         self.deadline = None
-        self._arm_signs()
+        self._arm_heartbeat()
         self.serve()
 
     def hold(self, now: float) -> None:
         """The hooks will be asked again soon."""
         self.step = Amqp10Step.HELD
-        self.arm(min(now + _ASK_AGAIN, self._give_up))
+        self.arm(min(now + _ASK_AGAIN, self._handshake_deadline))
 
     # -- output
 
@@ -364,7 +364,7 @@ class Amqp10Connection(Amqp10Host):
     def resume(self) -> None:
         if self.step is Amqp10Step.CLOSED:
             return
-        if self.running and self._doomed:
+        if self.running and self._delivery_failed:
             self.fail(Fault(INTERNAL, "the broker failed to deliver a message"))
             return
         if self.running and self.links.turns:
@@ -386,16 +386,16 @@ class Amqp10Connection(Amqp10Host):
         if self.step is Amqp10Step.CLOSING:
             self.finish()
         elif self.step is Amqp10Step.RUNNING:
-            self._signs(now)
+            self._check_heartbeat(now)
         elif self.step in OPENING:
             self._opening_timer(now)
 
     def _opening_timer(self, now: float) -> None:
-        if now < self._give_up:
+        if now < self._handshake_deadline:
             if self.step is Amqp10Step.HELD:
                 self._ask_again(now)
             if self.step in OPENING:
-                self.arm(self._give_up)
+                self.arm(self._handshake_deadline)
         elif self.step is Amqp10Step.HELD:
             self.close(320, "this broker did not begin to serve in time; try the next one")
         else:
@@ -406,26 +406,26 @@ class Amqp10Connection(Amqp10Host):
             self._feed(self._tail)
         self.pull()
 
-    def _signs(self, now: float) -> None:
+    def _check_heartbeat(self, now: float) -> None:
         life = self.life
         if self.paused_reading:
             life.received = now
         if life.interval and now >= life.received + 2 * life.interval:
             self.abandon(f"no sign of life for {2 * life.interval} s")
             return
-        if self._says_after and now >= life.sent + self._says_after:
+        if self._heartbeat_after and now >= life.sent + self._heartbeat_after:
             life.sent = now
             if not self.clogged:
                 self.pull()
                 self.send(EMPTY_FRAME)
-        self._arm_signs()
+        self._arm_heartbeat()
 
-    def _arm_signs(self) -> None:
+    def _arm_heartbeat(self) -> None:
         life = self.life
         if life.interval:
             self.arm(life.received + 2 * life.interval)
-        if self._says_after:
-            self.arm(life.sent + self._says_after)
+        if self._heartbeat_after:
+            self.arm(life.sent + self._heartbeat_after)
 
     # -- the end
 
@@ -435,7 +435,7 @@ class Amqp10Connection(Amqp10Host):
             self.finish()
             return
         self.log(f"closed with {fault.condition}: {fault.text}")
-        self._deaf = fault.condition in (FRAMING, DECODE)
+        self._ignores_input = fault.condition in (FRAMING, DECODE)
         self._close(fault)
 
     def close(self, code: int, text: str) -> None:
@@ -467,7 +467,7 @@ class Amqp10Connection(Amqp10Host):
         self.deadline = None
         self.arm(self.now + self.settings.close_timeout)
 
-    def _left(self) -> None:
+    def _closed_by_client(self) -> None:
         """The client has closed the connection, or answers our close."""
         self.clean = True
         if self.step is not Amqp10Step.CLOSING:

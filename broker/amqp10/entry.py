@@ -54,9 +54,9 @@ def answered(connection: Amqp10Host, answer: Answer) -> None:
         if broker.vhost.serving:
             _refuse(connection)
             return
-        connection.stranger = _NOT_KNOWN_HERE
+        connection.retry_reason = _NOT_KNOWN_HERE
     elif isinstance(answer, AmqpError):
-        connection.stranger = answer.text
+        connection.retry_reason = answer.text
     else:
         connection.user, connection.tags = answer.name, answer.tags
         if answer.stored:
@@ -72,8 +72,8 @@ def _refuse(connection: Amqp10Host) -> None:
 
 def opening(connection: Amqp10Host) -> None:
     """Handle the client's open. Raises the error that closes the connection."""
-    if connection.stranger:
-        raise Fault(FORCED, connection.stranger)
+    if connection.retry_reason:
+        raise Fault(FORCED, connection.retry_reason)
     error = refusal(connection.user, connection.tags, Claim.APPLICATION, connection.peer.door)
     if error is not None:
         raise error

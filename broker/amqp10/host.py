@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class Amqp10Host(Connection):
-    """`engine`: Proton's connection. `claimed`: the user name that the client gave. `stranger`: why it should
-    try again, here or elsewhere; sent after its open."""
+    """`engine`: Proton's connection. `claimed`: the user name that the client gave. `retry_reason`: why it
+    should try again, here or elsewhere; sent after its open."""
 
-    __slots__ = ("claimed", "engine", "step", "stranger")
+    __slots__ = ("claimed", "engine", "retry_reason", "step")
 
     engine: Engine
     step: Amqp10Step
     claimed: str
-    stranger: str
+    retry_reason: str
 
-    # -- for the way in
+    # -- for the handshake
 
     @abstractmethod
     def admitted(self, now: float) -> None:

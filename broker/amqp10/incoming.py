@@ -212,7 +212,7 @@ class Incoming:
         self._messages.append(message.raw)
         self._largest = max(self._largest, message.largest)
 
-    # -- to the virtual host
+    # -- publishing
 
     def flush(self) -> None:
         """Publish what was gathered."""
@@ -261,7 +261,7 @@ class Incoming:
                 priority=kind.priority,
             )  # fmt: skip
             if part.refusing:
-                connection.await_held_back()
+                connection.await_refused()
             return done
 
         def told(done: Published, at: int, count: int) -> None:

@@ -262,7 +262,7 @@ class Links:
             del self._uncounted[session]
             self._sessions[session] = session.outgoing_bytes
 
-    # -- in order, and when it is safe
+    # -- ordered output
 
     def hold(self, need: Need, after: Callable[[], None]) -> None:
         """Call `after` once everything so far is as safe as `need` demands and everything earlier is done."""
@@ -302,7 +302,7 @@ class Links:
         end.held.reply(b"", Need.NONE, self.connection.vhost.history.position, lambda: later(what))
         self.connection.broker.holding[end] = None
 
-    # -- between inputs
+    # -- after input
 
     def gather(self, link: Incoming) -> None:
         """`link` has messages to publish. Those of another link are published first, to keep the client's
@@ -327,7 +327,7 @@ class Links:
             for link in credited:
                 link.top_up()
 
-    def heard(self) -> None:
+    def input_served(self) -> None:
         """All input so far is served."""
         self.flush()
         if self._uncounted:
@@ -337,8 +337,8 @@ class Links:
     def _feed_starving(self) -> None:
         if self.starving and self.unsettled_room > 0 and self.piled_up < self.connection.settings.unsent_max:
             starving, self.starving = self.starving, {}
-            for hungry in starving:
-                hungry.resume()
+            for link in starving:
+                link.resume()
 
     @property
     def burst(self) -> int:

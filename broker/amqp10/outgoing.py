@@ -125,7 +125,7 @@ class Outgoing:
             self.flow()
             self._links.connection.sent(0)
 
-    # -- from the queue
+    # -- deliveries
 
     def credit(self, consumer: Consumer) -> int:
         """The number of messages that it may get now. The queue calls this."""
@@ -240,7 +240,7 @@ class Outgoing:
         self._forget()
         self._links.fail(self, Fault(DELETED, f"queue '{self.queue.name}' is gone"))
 
-    # -- from the client
+    # -- client outcomes
 
     def delivery(self, delivery: Delivery) -> None:
         """The client has updated a delivery."""
@@ -265,7 +265,7 @@ class Outgoing:
             if need is not None:
                 self._links.settle(self, delivery, need)
 
-    def _buried(self, delivery: Delivery) -> None:
+    def _dead_lettered(self, delivery: Delivery) -> None:
         """A rejected message has become a dead letter."""
         if self._links.serves(self) and getattr(delivery, "number", 0) in self._settling:
             self._links.settle_later(self, delivery)
@@ -286,7 +286,7 @@ class Outgoing:
         if state == Delivery.ACCEPTED:
             queue.acknowledge([entry])
         elif reject:
-            after = None if delivery.settled else partial(self._buried, delivery)
+            after = None if delivery.settled else partial(self._dead_lettered, delivery)
             if not queue.drop([entry], Reason.REJECTED, after=after):
                 return None
         else:
@@ -318,7 +318,7 @@ class Outgoing:
         queue = self.queue
         if queue.returning is not None and self.link.credit:
             self._draining = True
-            queue.returning.afters.append(self._came_back)
+            queue.returning.afters.append(self._messages_returned)
             return
         if queue.message_count and self.link.credit:
             if self._burst:
@@ -344,7 +344,7 @@ class Outgoing:
         self._burst = False
         self.flow()
 
-    def _came_back(self) -> None:
+    def _messages_returned(self) -> None:
         """The queue delivers again. The link may have been closed meanwhile."""
         if self._links.serves(self):
             self._links.at_end_of_tick(self._drained)

@@ -2,7 +2,7 @@
 
 Names and rules are RabbitMQ's (https://www.rabbitmq.com/docs/conversions, `mc_amqpl.erl`). Whatever does not
 fit a property or a header is omitted, since the original message is stored as well. Also omitted are fields
-that would instruct this broker, or look like its own (`_UNHEARD`): further routing keys, death histories,
+that would instruct this broker, or look like its own (`_OMITTED`): further routing keys, death histories,
 replication ids.
 """
 
@@ -58,7 +58,7 @@ to more than 128 KiB."""
 
 DEATHS: Final = ("x-death", "x-first-death-", "x-last-death-")
 """Prefixes of the headers with which a broker keeps a message's history."""
-_UNHEARD: Final = frozenset(
+_OMITTED: Final = frozenset(
     ("CC", "BCC", "x-cc", "x-opt-deaths", "x-replication-id", "x-exchange", "x-routing-key")
 )
 
@@ -181,7 +181,7 @@ def _headers(head: Head, ids: dict[str, bytes | str]) -> bytes:
     values: dict[str, Any] = {**ids, **head.application}
     values.update(told)
     for key, value in values.items():
-        name = None if key in _UNHEARD or key.startswith(DEATHS) else _name(key)
+        name = None if key in _OMITTED or key.startswith(DEATHS) else _name(key)
         if name is None:
             continue
         try:

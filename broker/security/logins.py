@@ -97,7 +97,7 @@ class Logins:
                 ticket.work = None
                 self._settle(ticket, matched, now)
 
-    # -- inside
+    # -- internal
 
     def _at_once(self, login: Login, check: Check) -> Answer:
         found: Answer | Check = check

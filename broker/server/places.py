@@ -35,7 +35,7 @@ class Places(Generic[Socket]):
         self.clients, self.reserve = clients, reserve
         self._taken: dict[Socket, None] = {}
         self._peers: dict[Socket, None] = {}
-        self._strangers: dict[Socket, None] = {}
+        self._logging_in: dict[Socket, None] = {}
         """Sockets that had not logged in at the last look, in order of arrival."""
 
     def __len__(self) -> int:
@@ -51,23 +51,23 @@ class Places(Generic[Socket]):
             places, most = self._peers, self.reserve
         goes = None
         if len(places) >= most:
-            goes = self._longest_stranger(places)
+            goes = self._longest_logging_in(places)
             if goes is None:
                 return False, None
             self.leave(goes)
         places[socket] = None
-        self._strangers[socket] = None
+        self._logging_in[socket] = None
         return True, goes
 
     def leave(self, socket: Socket) -> None:
         """Free a place. Idempotent."""
-        for places in (self._taken, self._peers, self._strangers):
+        for places in (self._taken, self._peers, self._logging_in):
             places.pop(socket, None)
 
-    def _longest_stranger(self, places: dict[Socket, None]) -> Socket | None:
-        for socket in list(self._strangers):
+    def _longest_logging_in(self, places: dict[Socket, None]) -> Socket | None:
+        for socket in list(self._logging_in):
             if socket.let_in:
-                del self._strangers[socket]
+                del self._logging_in[socket]
             elif socket in places:
                 return socket
         return None

@@ -35,7 +35,7 @@ LINGERING_MAX = 1000
 """Maximum closed sockets that wait for their peer to close. Further ones do not wait."""
 RESERVE = 100
 """Places in addition to those of clients."""
-STRANGERS_SHARE = 0.001
+LOGIN_SHARE = 0.001
 """Seconds of each tick for connections that have not logged in. A confirm takes some six turns of the
 loop."""
 CROWD = 16
@@ -71,9 +71,9 @@ class Shell:
         self.outbound: dict[int, Outbound] = {}
         self.lingering: dict[Inbound, asyncio.TimerHandle] = {}
         """Sockets closed at this end, with the timer that ends their wait for the peer."""
-        self._strangers: dict[Inbound, None] = {}
+        self._logging_in: dict[Inbound, None] = {}
         """Sockets that have not logged in and have sent something, in the order of their turns."""
-        self._newcomers: dict[Inbound, None] = {}
+        self._unread: dict[Inbound, None] = {}
         """New sockets that are not read yet."""
         self._dials: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
@@ -131,29 +131,29 @@ class Shell:
         if self._repeats.due is not None:
             self.loop.call_later(max(0.0, self._repeats.due - at), self._flush_repeats)
 
-    def come(self, socket: Inbound) -> None:
+    def joined(self, socket: Inbound) -> None:
         """Register a new connection. While others wait for their turn, it is not read yet."""
-        if self._newcomers or len(self._strangers) >= CROWD:
+        if self._unread or len(self._logging_in) >= CROWD:
             socket.halt()
-            self._newcomers[socket] = None
+            self._unread[socket] = None
         self.tick_soon()
 
-    def line_up(self, socket: Inbound) -> None:
+    def queue_input(self, socket: Inbound) -> None:
         """Serve a socket that has not logged in, in one of the next ticks. Logged-in clients are served in
         between."""
-        self._strangers[socket] = None
+        self._logging_in[socket] = None
         self.tick_soon()
 
-    def _hear_strangers(self) -> None:
-        until = now() + STRANGERS_SHARE
-        while self._strangers:
-            socket = next(iter(self._strangers))
-            del self._strangers[socket]
-            socket.hear()
+    def _serve_logging_in(self) -> None:
+        until = now() + LOGIN_SHARE
+        while self._logging_in:
+            socket = next(iter(self._logging_in))
+            del self._logging_in[socket]
+            socket.serve_input()
             if now() >= until:
                 break
-        for socket in list(islice(self._newcomers, max(0, CROWD - len(self._strangers)))):
-            del self._newcomers[socket]
+        for socket in list(islice(self._unread, max(0, CROWD - len(self._logging_in)))):
+            del self._unread[socket]
             socket.go_on()
 
     def may_linger(self) -> bool:
@@ -177,8 +177,8 @@ class Shell:
         """An admitted socket is closed."""
         self._places.leave(socket)
         self._garbage.closed()
-        self._strangers.pop(socket, None)
-        self._newcomers.pop(socket, None)
+        self._logging_in.pop(socket, None)
+        self._unread.pop(socket, None)
         if not len(self._places):
             self._idle.set()
         self.tick_soon()
@@ -210,8 +210,8 @@ class Shell:
             self._stop.set()
 
     def _run_tick(self) -> None:
-        if self._strangers or self._newcomers:
-            self._hear_strangers()
+        if self._logging_in or self._unread:
+            self._serve_logging_in()
         if not self._stopping:
             at = now()
             deadline = self.driven.next_deadline()
@@ -227,7 +227,7 @@ class Shell:
                 socket.serve()
         if self.dialing is not None:
             self._serve_dials(self.dialing)
-        if self._strangers or self._newcomers:
+        if self._logging_in or self._unread:
             self.tick_soon()
         self._garbage.end_tick()
         if not self._stopping:
@@ -283,7 +283,7 @@ class Shell:
                 )  # fmt: skip
                 self.tick_soon()
 
-    # -- life
+    # -- life cycle
 
     async def run(self) -> str | None:
         """Serve until `request_stop` or until the node must end. Returns the node's reason, if any."""

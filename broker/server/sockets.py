@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from broker.server.driven import Dialing, DialWanted, Driven, DrivenConnection
 
 READ_SIZE = 65536
-STRANGER_SIZE = 8192
+LOGIN_READ_SIZE = 8192
 """Octets read at once from a connection that has not logged in."""
 WRITE_HIGH = 1 << 20
 WRITE_LOW = 1 << 18
@@ -72,8 +72,8 @@ class SocketOwner(Protocol):
     outbound: dict[int, Outbound]
 
     def admit(self, socket: Inbound) -> bool: ...
-    def come(self, socket: Inbound) -> None: ...
-    def line_up(self, socket: Inbound) -> None: ...
+    def joined(self, socket: Inbound) -> None: ...
+    def queue_input(self, socket: Inbound) -> None: ...
     def may_linger(self) -> bool: ...
     def linger(self, socket: Inbound, limit: float) -> None: ...
     def lingered(self, socket: Inbound) -> None: ...
@@ -102,7 +102,7 @@ class _Socket(asyncio.BufferedProtocol):
         return self.shell.buffer
 
     def taken(self, arrived: memoryview) -> bytes:
-        """The application's data in the input. Empty after a TLS fault, which is passed to `untrusted`, and
+        """The application's data in the input. Empty after a TLS fault, which is passed to `tls_failed`, and
         once this end is closing."""
         if self.tls is None:
             return bytes(arrived)
@@ -117,12 +117,12 @@ class _Socket(asyncio.BufferedProtocol):
             self._put(self.transport, reply)
         if fault is None:
             return data
-        self.untrusted(fault_of(fault, open_=self.tls.open))
+        self.tls_failed(fault_of(fault, open_=self.tls.open))
         self.close()
         return b""
 
     @abstractmethod
-    def untrusted(self, fault: str) -> None:
+    def tls_failed(self, fault: str) -> None:
         """TLS with the other end has failed."""
 
     def write(self, parts: list[bytes], octets: int) -> int:
@@ -157,21 +157,21 @@ class _Socket(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The transport has room again."""
         if self.transport is not None and self._pass_on(self.transport):
-            self.roomy()
+            self.has_room()
 
-    def roomy(self) -> None:
+    def has_room(self) -> None:
         """All waiting output has been passed on, and more may come."""
 
     def close(self) -> None:
         """Close once buffered output is sent, or after LINGER."""
         if self.closing or self.transport is None:
             return
-        self._say_goodbye(self.transport)
+        self._send_last(self.transport)
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self.shell.loop.call_later(LINGER, self.abort)
 
-    def _say_goodbye(self, transport: asyncio.Transport) -> None:
+    def _send_last(self, transport: asyncio.Transport) -> None:
         self.closing = True
         transport.writelines(self._waiting)
         self._waiting.clear()
@@ -195,10 +195,10 @@ class Inbound(_Socket):
         self.connection: DrivenConnection | None = None
         self.peer = self.host = ""
         self.paused = False
-        self._over_there = False
+        self._peer_ended = False
         self._drained = 0
         self._halted = False
-        self._unheard = b""
+        self._unserved = b""
         """Input of a connection without a login whose turn has not come."""
         self._ends = False
         """The peer has sent FIN after that input."""
@@ -221,33 +221,33 @@ class Inbound(_Socket):
             peer = replace(peer, shown=self.tls.shown)
         self.connection = self.shell.driven.accept(peer, now())
         self.shell.inbound[self.connection] = self
-        self.shell.come(self)
+        self.shell.joined(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         connection = self.connection
         if connection is not None and connection.let_in:
             return self.shell.buffer
-        return self.shell.buffer[:STRANGER_SIZE]
+        return self.shell.buffer[:LOGIN_READ_SIZE]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.connection is None:
             self._drain(nbytes)
-        elif self.connection.let_in and not self._unheard:
-            self._hear(self.shell.buffer[:nbytes])
+        elif self.connection.let_in and not self._unserved:
+            self._serve_input(self.shell.buffer[:nbytes])
         else:
-            self._unheard = bytes(self.shell.buffer[:nbytes])
+            self._unserved = bytes(self.shell.buffer[:nbytes])
             self.halt()
-            self.shell.line_up(self)
+            self.shell.queue_input(self)
 
-    def hear(self) -> None:
+    def serve_input(self) -> None:
         """The turn of this socket has come."""
         if self.connection is None:
             return
-        if arrived := self._unheard:
-            self._unheard = b""
-            self._hear(memoryview(arrived))
+        if arrived := self._unserved:
+            self._unserved = b""
+            self._serve_input(memoryview(arrived))
         if self._ends:
-            self._over()
+            self._input_ended()
         self.go_on()
 
     def halt(self) -> None:
@@ -262,17 +262,17 @@ class Inbound(_Socket):
         if self.transport is not None and not self.paused:
             self.transport.resume_reading()
 
-    def _hear(self, arrived: memoryview) -> None:
+    def _serve_input(self, arrived: memoryview) -> None:
         assert self.connection is not None
         if data := self.taken(arrived):
             self.connection.receive(data, now())
             if self.connection.successor is not None:
-                self._succeed(self.connection.successor)
+                self._switch_machine(self.connection.successor)
             self.shell.tick_soon()
         if self.tls is not None and self.tls.ended:
-            self._over()
+            self._input_ended()
 
-    def _succeed(self, connection: DrivenConnection) -> None:
+    def _switch_machine(self, connection: DrivenConnection) -> None:
         """Switch to the machine of another protocol."""
         assert self.connection is not None
         del self.shell.inbound[self.connection]
@@ -282,14 +282,14 @@ class Inbound(_Socket):
     def eof_received(self) -> bool:
         if self.connection is not None and not self.let_in:
             self._ends = True
-            self.shell.line_up(self)
+            self.shell.queue_input(self)
         else:
-            self._over()
+            self._input_ended()
         return True
 
-    def _over(self) -> None:
+    def _input_ended(self) -> None:
         """The peer will send no more."""
-        self._over_there = True
+        self._peer_ended = True
         if self.closing and self.transport is not None:
             self.transport.close()
         elif self.connection is not None:
@@ -302,16 +302,16 @@ class Inbound(_Socket):
         tls = self.tls
         if tls is not None and tls.begun and not (tls.open or tls.broken or self.closing):
             tls.broken = True
-            self.untrusted("it left in the middle of the TLS handshake")
+            self.tls_failed("it left in the middle of the TLS handshake")
 
-    def untrusted(self, fault: str) -> None:
+    def tls_failed(self, fault: str) -> None:
         self.shell.warn(f"{self.host}: {fault}", codes.TLS_HANDSHAKE.say(peer=self.peer, fault=fault))
 
     def pause_writing(self) -> None:
         if self.connection is not None:
             self.connection.writable(False)
 
-    def roomy(self) -> None:
+    def has_room(self) -> None:
         if self.connection is not None:
             self.connection.writable(True)
             self.shell.tick_soon()
@@ -325,7 +325,7 @@ class Inbound(_Socket):
     def _release(self) -> None:
         """Tell the machine that this socket is lost. The socket itself may linger."""
         connection, self.connection = self.connection, None
-        self._unheard = b""
+        self._unserved = b""
         if connection is not None:
             self._left_early()
             self.shell.inbound.pop(connection, None)
@@ -338,10 +338,10 @@ class Inbound(_Socket):
         If a connection is closed with unread input, the kernel resets it. Then the peer's next write fails,
         and its client may never see the last output. Bounded by LINGER, DRAINED_MAX and `Shell.may_linger`.
         """
-        if self._over_there or self.closing or self.transport is None or not self.shell.may_linger():
+        if self._peer_ended or self.closing or self.transport is None or not self.shell.may_linger():
             super().close()
             return
-        self._say_goodbye(self.transport)
+        self._send_last(self.transport)
         self.shell.linger(self, LINGER)
         self.shell.loop.call_soon(self._release)
         try:
@@ -423,7 +423,7 @@ class Outbound(_Socket):
         if self.tls is not None and self.tls.ended:
             self.close()
 
-    def untrusted(self, fault: str) -> None:
+    def tls_failed(self, fault: str) -> None:
         self.distrust = fault
 
     def eof_received(self) -> bool:

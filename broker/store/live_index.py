@@ -48,7 +48,7 @@ class LiveIndex:
         """Segments whose last message left since the owner cleared this set."""
         self._live: dict[bytes, dict[int, SortedDict[int, tuple[int, int]]]] = {}
 
-    # -- told by the broker
+    # -- records
 
     def records(self, segment: int, records: Iterable[Record]) -> None:
         """These records go into `segment`; only those in the store's scope count."""
@@ -130,7 +130,7 @@ class LiveIndex:
         if not use.live:
             self.emptied.add(segment)
 
-    # -- of whole segments
+    # -- whole segments
 
     def live_segments(self) -> set[int]:
         """Segments with at least one live message."""

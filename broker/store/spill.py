@@ -73,7 +73,7 @@ class Spill:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    # -- life
+    # -- life cycle
 
     def start(self) -> None:
         """Discard the files of an earlier life and start the thread. Raises StoreUnusable."""

@@ -20,7 +20,7 @@ from broker.server import garbage, shell
 from broker.server.driven import DrivenConnection
 from broker.server.garbage import GarbageSchedule
 from broker.server.shell import CROWD, Shell
-from broker.server.sockets import STRANGER_SIZE
+from broker.server.sockets import LOGIN_READ_SIZE
 from tests.broker.amqp091.wire import World
 
 _INIT = b"\0\x53\x41\xc0\x16\2\xa3\5PLAIN\xa0\x0c\0guest\0wrong"
@@ -108,7 +108,7 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 def test_strangers_are_heard_one_after_another_with_a_tick_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "STRANGERS_SHARE", 0.0)
+    monkeypatch.setattr(shell, "LOGIN_SHARE", 0.0)
     machine = Machine()
 
     async def run() -> None:
@@ -133,7 +133,7 @@ def test_strangers_are_heard_one_after_another_with_a_tick_between(monkeypatch: 
 
 def test_all_that_a_stranger_said_is_heard_before_its_end() -> None:
     machine = Machine()
-    long = bytes(3 * STRANGER_SIZE + 1)
+    long = bytes(3 * LOGIN_READ_SIZE + 1)
 
     async def run() -> None:
         served = Shell(machine)

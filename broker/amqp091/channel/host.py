@@ -32,7 +32,7 @@ class Host(Connection):
     frame_max: int
     payload_max: int
 
-    # -- what the handshake decides
+    # -- called by the handshake
 
     @abstractmethod
     def tuned(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
@@ -42,7 +42,7 @@ class Host(Connection):
     def opened(self, now: float) -> None:
         """Open-Ok is queued: the connection is open."""
 
-    # -- what ends a channel
+    # -- closing channels
 
     @abstractmethod
     def fail(self, channel: Failing, error: AmqpError) -> None:

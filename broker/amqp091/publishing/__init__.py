@@ -1,1 +1,1 @@
-"""What clients publish on a channel: runs of messages, transactions, and what waits to be confirmed."""
+"""Publishing on AMQP 0-9-1 channels: runs of messages, and transactions."""

@@ -441,7 +441,7 @@ def _publish_run(
     if channel.confirming:
         _answer(channel, done, first, len(raws))
     if route.refusing:
-        channel.connection.await_held_back()
+        channel.connection.await_refused()
 
 
 def _answer(channel: PublishingChannel, done: Published, first: int, count: int) -> None:
@@ -512,7 +512,7 @@ def _publish_divided(
             priority=kind.priority, blind=kind.blind,
         )  # fmt: skip
         if part.refusing:
-            channel.connection.await_held_back()
+            channel.connection.await_refused()
         return done
 
     def told(done: Published, at: int, count: int) -> None:

@@ -166,7 +166,7 @@ def _commit_with_letters(channel: TransactedChannel, transaction: Transaction) -
     try:
         for run in _dying(transaction):
             for entry in run.entries:
-                found = yield from vhost.find_dead(run.queue, entry, Reason.REJECTED)
+                found = yield from vhost.find_dead_route(run.queue, entry, Reason.REJECTED)
                 if found is not None:
                     routes[run.queue, entry[1].epoch, entry[0]] = found.route
                     steps += max(0, found.steps - LETTER)

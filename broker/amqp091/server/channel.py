@@ -99,7 +99,7 @@ class Channel:
             raise NotFound("no previously declared queue")
         return self.last_queue
 
-    # -- what the client settles
+    # -- acknowledgements
 
     def acks(self, buf: bytes, pos: int, end: int) -> int:
         """Serve the basic.ack frame from `pos` to `end`, and those of this channel that follow directly.
@@ -162,12 +162,12 @@ class Channel:
         for run in runs:
             reason = Reason.ACKED if how is Settlement.ACK else Reason.REJECTED
             if not run.queue.drop(run.entries, reason, whole=whole):
-                run.queue.after_dying(self.connection.await_letters())
+                run.queue.after_dying(self.connection.await_dead_letters())
             need = max(need, need_of_dequeue(run.queue))
             if how is Settlement.REJECT and run.queue.rules.dead_letters:
                 need = Need.DURABLE  # a need that covers any target of the dead letters
         if how is Settlement.REJECT:
-            self.connection.await_held_back()
+            self.connection.await_refused()
         self.consumers.settled(runs)
         return need
 
@@ -227,7 +227,7 @@ class Channel:
             raise NotImplemented_("requeue=false")
         self._requeue(self.unacked.take_all())
 
-    # -- the other methods
+    # -- other methods
 
     def _close(self, arguments: dict[str, Any]) -> None:
         self._let_go()
@@ -255,7 +255,7 @@ class Channel:
     def wait_for(self, returning: Returning, serve: Callable[[], None], *ids: int) -> None:
         """Run `serve`, for the method with these `ids`, once all returning messages of a queue are ready. The
         client's later input waits."""
-        go_on = self.connection.await_letters()
+        go_on = self.connection.await_dead_letters()
 
         def ready() -> None:
             if self.is_open:

@@ -30,15 +30,15 @@ from broker.amqp091.codec.frames import (
 from broker.amqp091.codec.grammar import Method, decode_arguments, encode_frame, lookup
 from broker.amqp091.publishing.publish import Publisher
 from broker.amqp091.server.channel import Channel
-from broker.amqp091.server.handshake import PEER_CAPABILITY, Handshake, HandshakeStep, stranger
+from broker.amqp091.server.handshake import PEER_CAPABILITY, Handshake, HandshakeStep, foreign_protocol
 from broker.errors import (
     AmqpError,
     BadChannel,
     ChannelError,
     CommandInvalid,
+    DeadLettersPending,
     FrameError,
     InternalError,
-    LettersDue,
     LoginRefused,
     NotAllowed,
     UnexpectedFrame,
@@ -90,7 +90,7 @@ class ServerConnection(Host):
     """Implements `hooks.ExtensionPeer`."""
 
     __slots__ = (
-        "_deaf", "channel_max", "channels", "extension_used", "handshake", "publisher", "state",
+        "_ignores_input", "channel_max", "channels", "extension_used", "handshake", "publisher", "state",
     )  # fmt: skip
 
     def __init__(self, broker: Services, peer: Peer, now: float, memo: PublishMemo) -> None:
@@ -101,7 +101,7 @@ class ServerConnection(Host):
         self.frame_max = self.settings.frame_max_before_login
         self.payload_max = self.frame_max - OVERHEAD
         self.channel_max = 0
-        self._deaf = False
+        self._ignores_input = False
         self.state = State.OPENING
         self.publisher = Publisher(self, memo)
         self.handshake = Handshake(self, now)
@@ -132,7 +132,7 @@ class ServerConnection(Host):
     def receive(self, data: bytes, now: float) -> None:
         self.now = self.life.received = now
         self.broker.clock(now, len(data))
-        if self._deaf or self.state is State.CLOSED:
+        if self._ignores_input or self.state is State.CLOSED:
             return
         if not (self._rests and self._waits_on(data)):
             self.spent = 0
@@ -149,13 +149,13 @@ class ServerConnection(Host):
                 self._keep(buf)
                 return
             if self.handshake.step is HandshakeStep.HEADER:
-                self.successor = self.broker.succeed(self, buf[:8], self.now)
+                self.successor = self.broker.switch_protocol(self, buf[:8], self.now)
                 if self.successor is not None:
                     self.successor.receive(buf, self.now)
                     return
                 at = self.handshake.header(buf)
                 if at < 0:
-                    self.abandon(stranger(buf))
+                    self.abandon(foreign_protocol(buf))
                     return
                 if at == 0:
                     self._tail = buf
@@ -169,7 +169,7 @@ class ServerConnection(Host):
             self.close_for(InternalError("the broker failed to handle a method"))
         else:
             self.publisher.flush()
-        if not self._deaf and self.state is not State.CLOSED:
+        if not self._ignores_input and self.state is not State.CLOSED:
             self._tail = buf[at:]
             if self._stalled:
                 self.update_paused()
@@ -207,7 +207,7 @@ class ServerConnection(Host):
                 pos = end
                 if self.login is not None:
                     break
-            if self._deaf or self.state is State.CLOSED:
+            if self._ignores_input or self.state is State.CLOSED:
                 return size
         return pos
 
@@ -235,8 +235,8 @@ class ServerConnection(Host):
             self.spent += _METHOD + (end - pos >> 1)
         try:
             self._serve_method(number, buf[pos + 7 : end - 1])
-        except LettersDue as due:  # the method is served again when the dead letters are made
-            due.after(self.await_letters())
+        except DeadLettersPending as due:  # the method is served again when the dead letters are made
+            due.after(self.await_dead_letters())
             return pos
         if self.vhost.generation != before:
             self.spent += _CHANGE
@@ -324,7 +324,7 @@ class ServerConnection(Host):
         else:
             try:
                 channel.method(method, arguments)
-            except LettersDue:
+            except DeadLettersPending:
                 raise
             except ChannelError as error:
                 error.class_id, error.method_id = method.class_id, method.method_id
@@ -384,7 +384,7 @@ class ServerConnection(Host):
             raise CommandInvalid(f"more than {most} octets while waiting for {self.handshake.step.value}")
         self._tail = buf
 
-    # -- what the handshake decides
+    # -- called by the handshake
 
     def login_answered(self, answer: Answer, now: float) -> None:
         self.now, self.login = now, None
@@ -521,7 +521,7 @@ class ServerConnection(Host):
             return
         self.log(f"closed with {error.code} {error.reply_text}")
         # After a framing error the rest of the input is meaningless.
-        self._deaf = not isinstance(error, ChannelError) and error.code in (501, 502, 505)
+        self._ignores_input = not isinstance(error, ChannelError) and error.code in (501, 502, 505)
         self._send_close(error.code, error.reply_text, error.class_id, error.method_id)
 
     def _send_close(self, code: int, text: str, class_id: int, method_id: int) -> None:

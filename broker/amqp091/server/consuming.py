@@ -273,7 +273,7 @@ class ChannelConsumers:
         self._gets_held -= 1
         self.resume()
 
-    # -- back from the client
+    # -- settled messages
 
     def settled(self, runs: list[Run]) -> None:
         """Return the credit of messages that are no longer outstanding."""

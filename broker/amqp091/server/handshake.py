@@ -237,7 +237,7 @@ class RefusedByHooks(AmqpError):
         return short(self.text)
 
 
-def stranger(data: bytes) -> str:
+def foreign_protocol(data: bytes) -> str:
     """The log text for a peer that did not begin with our protocol header."""
     if data[:2] == b"\x16\x03":
         return "what it sent is TLS, which this listener does not speak, and no AMQP 0-9-1 protocol header"

@@ -1,1 +1,1 @@
-"""Queues: their contents, in and out, what leaves them by rule, and the same on a backup."""
+"""Queues: contents, enqueueing and delivery, removal by rules, and the replica on a backup."""

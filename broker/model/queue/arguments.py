@@ -66,7 +66,7 @@ class QueueRules:
 NO_RULES = QueueRules()
 
 
-# -- one value: a sentence of RabbitMQ's about its fault, or None
+# -- checks of one value: RabbitMQ's text for a fault, or None
 
 _AMQP_NAMES = {
     "bool": "bool", "int": "signedint", "str": "longstr", "bytes": "longstr", "float": "double",
@@ -206,7 +206,7 @@ _FOREIGN = {
 """Arguments that RabbitMQ refuses for the queue type. Here a delivery limit is allowed for both types."""
 
 
-# -- a whole table
+# -- checks of a whole table
 
 
 def value_fault(argument: str, value: object) -> str | None:

@@ -106,7 +106,7 @@ class Backlog:
         self.count += len(entries) - at
         return entries[:at]
 
-    # -- looking
+    # -- reading
 
     def runs(self) -> list[MessageRun]:
         """All runs. The tail is converted to runs for this call only."""

@@ -83,8 +83,8 @@ class QueueContents:
     """
 
     __slots__ = (
-        "_foreign",
         "_leave_scope",
+        "_other_epochs",
         "_turn",
         "_unacked",
         "arguments",
@@ -178,7 +178,7 @@ class QueueContents:
         self._unacked: dict[int, dict[int, Entry]] = {}
         self.dying: list[Dying] = []
         self.returning: Returning | None = None
-        self._foreign = 0  # messages held, ready or unacked, whose epoch is not that of `ids`
+        self._other_epochs = 0  # messages held, ready or unacked, whose epoch is not that of `ids`
 
     def _nothing_ready(self) -> Ready:
         return deque() if self.rules.max_priority is None else PriorityReady(self.rules.max_priority)
@@ -199,7 +199,7 @@ class QueueContents:
     def _count_octets(self) -> None:
         self.ready_octets = self._octets(chain(self.ready, self.backlog.entries()))
 
-    # -- looking
+    # -- reading
 
     @property
     def policy(self) -> str | None:
@@ -303,7 +303,7 @@ class QueueContents:
             self.back = backlog.tail
         return backlog.set_aside(overflow, most)
 
-    # -- how far history got
+    # -- ends of epochs
 
     def ends(self) -> EpochEnds:
         """The last sequence and the gaps of each epoch in this queue."""
@@ -336,13 +336,13 @@ class QueueContents:
         held = {number for number, some in self._unacked.items() if some}
         if isinstance(self.ready, PriorityReady):
             return held | {number for number in self.earlier if self.ready.holds_epoch(number)}
-        for number in self.earlier if self._foreign else ():
+        for number in self.earlier if self._other_epochs else ():
             at = bisect_left(self.ready, (number, 0), key=id_of)
             if at < len(self.ready) and epoch_of(self.ready[at]) == number:
                 held.add(number)
         return held | self.backlog.epochs() if self.backlog.count else held
 
-    # -- changing sides
+    # -- replica and serving mode
 
     def set_scope(self, scope: Scope, replicate: str) -> None:
         """Set the scope on a replica. Not for a serving queue: routes cache its scope."""
@@ -377,7 +377,7 @@ class QueueContents:
             else:
                 self.backlog.append(run)
         self.back = self.backlog.tail if self.backlog.count else self.ready
-        self._foreign = self.message_count
+        self._other_epochs = self.message_count
         if self.ready:
             self._now_stored()
         self.replica = ReplicaContents()
@@ -385,7 +385,7 @@ class QueueContents:
         self._unacked = {}
         self.unacked_count = 0
         self.mode = Mode.ACTIVE
-        self._look_again()
+        self._apply_rules_again()
 
     def deactivate(self) -> None:
         """ACTIVE -> REPLICA: all messages become replica contents. Consumers are dropped without a
@@ -402,14 +402,14 @@ class QueueContents:
         self._unacked = {}
         self.dying.clear()
         self.returning = None
-        self.unacked_count = self._foreign = 0
+        self.unacked_count = self._other_epochs = 0
         if self.returns is not None:
             self.returns.clear()
         self.consumers.clear()
         self.scheduled = False
         self.owner = None
 
-    def _look_again(self) -> None:
+    def _apply_rules_again(self) -> None:
         """Apply the rules to the contents after the queue has begun to serve."""
         if self.sized:
             self._count_octets()

@@ -37,7 +37,7 @@ class Queue(QueueContents):
 
     __slots__ = ()
 
-    # -- looking
+    # -- reading
 
     @property
     def exclusive_consumer(self) -> bool:
@@ -70,7 +70,7 @@ class Queue(QueueContents):
         if envelope.expiration is not None:
             self.timed = self.watched = True
         if self.watched:
-            self._came(raws)
+            self._arrived(raws)
         if not self.scheduled and self.consumers:
             self.schedule()
         return first
@@ -83,7 +83,7 @@ class Queue(QueueContents):
         if envelope.persistent and not self.stored:
             self._now_stored()
         self._hold(entries)
-        self._dies(entries, Reason.DROPPED)
+        self._add_dying(entries, Reason.DROPPED)
         self.removals.touch(self)
         return first
 
@@ -137,7 +137,7 @@ class Queue(QueueContents):
         fresh: list[Entry] = []
         now, gone = self.removals.fresh, 0
         while self.ready and len(fresh) < count:
-            until = self._until(self.ready[0][1])
+            until = self._expires_at(self.ready[0][1])
             if until is None or until >= now:
                 fresh.append(popleft())
                 continue
@@ -187,7 +187,7 @@ class Queue(QueueContents):
             self._hold([entry])
         return entry
 
-    # -- back from consumers
+    # -- settled by consumers
 
     def acknowledge(self, entries: list[Entry]) -> None:
         """Remove messages that consumers acknowledged. Any order, each once."""
@@ -232,11 +232,11 @@ class Queue(QueueContents):
                 back = self.backlog.put_back(back)
             put_back(ready, back)
         if self.watched:
-            self._came([raw for _, _, raw in entries])
+            self._arrived([raw for _, _, raw in entries])
         if self.consumers:
             self.schedule()
 
-    def all_back(self) -> None:
+    def resume_delivery(self) -> None:
         """All `returning` messages are ready again: resume delivery."""
         self.returning = None
         if self.watched or self.dying:
@@ -270,7 +270,7 @@ class Queue(QueueContents):
         """Delete the queue: remove all messages with `reason`. Returns how many were ready."""
         count = self.message_count
         if self.dying:
-            self.bury(whole=True)
+            self.make_dead_letters(whole=True)
         if held := self._unacked_entries():
             self._leave(held, reason)
         self._leave_ready(reason)
@@ -279,11 +279,11 @@ class Queue(QueueContents):
             self.removals.freeing.add(unacked)
         self._unacked = {}
         self.replica.clear()
-        self.unacked_count = self._foreign = 0
+        self.unacked_count = self._other_epochs = 0
         self.deleted = True
         return count
 
-    # -- by rule
+    # -- removal by rules
 
     def set_rules(self, rules: QueueRules) -> None:
         """Apply other rules, from this tick on also to the messages already held.
@@ -301,18 +301,18 @@ class Queue(QueueContents):
         if serves:
             self.removals.touch(self)
 
-    def _look_again(self) -> None:
-        super()._look_again()
+    def _apply_rules_again(self) -> None:
+        super()._apply_rules_again()
         if self.watched:
             self.removals.touch(self)
 
-    def _came(self, raws: list[bytes]) -> None:
+    def _arrived(self, raws: list[bytes]) -> None:
         if self.sized:
             size = self.removals.format.body_size
             self.ready_octets += sum(map(size, raws))
         self.removals.touch(self)
 
-    def _until(self, envelope: Envelope) -> int | None:
+    def _expires_at(self, envelope: Envelope) -> int | None:
         """Wall-clock milliseconds at which messages of this envelope expire, or None."""
         limit, own = self.rules.message_ttl, envelope.expiration
         if own is not None and (limit is None or own < limit):
@@ -321,13 +321,13 @@ class Queue(QueueContents):
 
     def head_expiry(self) -> int | None:
         """When the oldest ready message expires, or None. Later messages only expire at the head."""
-        return self._until(self.ready[0][1]) if self.timed and self.ready else None
+        return self._expires_at(self.ready[0][1]) if self.timed and self.ready else None
 
     def remove_due(self, wall_ms: int) -> int | None:
         """Remove refused, expired and excess messages, as many as this tick allows. Returns the next
         `head_expiry`."""
         if self.dying:
-            self.bury()
+            self.make_dead_letters()
         if self.timed:
             self.remove_expired(wall_ms)
         if self.rules.limited:
@@ -335,7 +335,7 @@ class Queue(QueueContents):
         return self.head_expiry() if self.timed else None
 
     @property
-    def owes_letters(self) -> bool:
+    def dead_letters_due(self) -> bool:
         """True if refused messages, or an expired one at the head, must still become dead letters."""
         if self.dying:
             return True
@@ -347,12 +347,12 @@ class Queue(QueueContents):
         many."""
         if not self.timed or not self.ready:
             return 0
-        return self._part(self._expired(upto), Reason.EXPIRED)
+        return self._remove_in_pieces(self._expired(upto), Reason.EXPIRED)
 
     def _expired(self, upto: int) -> Iterator[Entry]:
         taken = 0
         while self.ready and self.removals.one_more(self, taken):
-            until = self._until(self.ready[0][1])
+            until = self._expires_at(self.ready[0][1])
             if until is None or until > upto:
                 break
             taken += 1
@@ -369,7 +369,7 @@ class Queue(QueueContents):
             if count:
                 self._leave([self._pop_ready() for _ in range(count)], Reason.DROPPED)
         else:
-            self._part(self._excess(), Reason.DROPPED)
+            self._remove_in_pieces(self._excess(), Reason.DROPPED)
         if self.ready and self._is_over():
             self.removals.touch(self)
 
@@ -406,15 +406,15 @@ class Queue(QueueContents):
         self, entries: list[Entry], reason: Reason, *, whole: bool, after: Callable[[], None] | None
     ) -> bool:
         if whole:  # before the waiting ones, which are not part of this step
-            self._part(self._refused(deque(entries), whole=True), reason, whole=True)
+            self._remove_in_pieces(self._take_dying(deque(entries), whole=True), reason, whole=True)
             return True
-        self._dies(entries, reason)
-        self.bury(spared=self.removals.spared)
+        self._add_dying(entries, reason)
+        self.make_dead_letters(spared=self.removals.spared)
         if self.dying and after is not None:
             self.dying[-1].afters.append(after)
         return not self.dying
 
-    def _dies(self, entries: list[Entry], reason: Reason) -> None:
+    def _add_dying(self, entries: list[Entry], reason: Reason) -> None:
         last = self.dying[-1] if self.dying else None
         if last is not None and last.reason is reason and len(last.entries) < _JOINED:
             last.entries.extend(entries)
@@ -425,12 +425,12 @@ class Queue(QueueContents):
         """Call `after` when everything dying now has become dead letters. There must be some."""
         self.dying[-1].afters.append(after)
 
-    def bury(self, *, whole: bool = False, spared: int = 0) -> None:
+    def make_dead_letters(self, *, whole: bool = False, spared: int = 0) -> None:
         """Turn dying messages into dead letters, as many as allowed, or all of them if `whole`. `spared`:
         steps to leave for others."""
         while self.dying and (whole or self.removals.one_more(self, 0, spared)):
             entries, reason, afters = self.dying[0]
-            self._part(self._refused(entries, whole=whole, spared=spared), reason, whole=whole)
+            self._remove_in_pieces(self._take_dying(entries, whole=whole, spared=spared), reason, whole=whole)
             if not entries:
                 del self.dying[0]
                 for after in afters:
@@ -438,14 +438,14 @@ class Queue(QueueContents):
         if self.dying:
             self.removals.touch(self)
 
-    def _refused(self, entries: deque[Entry], *, whole: bool, spared: int = 0) -> Iterator[Entry]:
+    def _take_dying(self, entries: deque[Entry], *, whole: bool, spared: int = 0) -> Iterator[Entry]:
         taken = 0
         while entries and (whole or self.removals.one_more(self, taken, spared)):
             taken += 1
             yield entries[0]
             self._unhold([entries.popleft()])
 
-    def _part(self, entries: Iterable[Entry], reason: Reason, *, whole: bool = False) -> int:
+    def _remove_in_pieces(self, entries: Iterable[Entry], reason: Reason, *, whole: bool = False) -> int:
         """Remove messages for a reason that makes dead letters, one as each is asked for. Returns how many.
 
         With a dead-letter exchange, the removal and the copies are one batch. That includes messages that
@@ -490,11 +490,11 @@ class Queue(QueueContents):
                     return count
         return most
 
-    # -- accounts
+    # -- bookkeeping
 
     def _hold(self, batch: list[Entry]) -> None:
         self.unacked_count += len(batch)
-        if self._foreign:
+        if self._other_epochs:
             for epoch, group in groupby(batch, epoch_of):
                 self._unacked.setdefault(epoch, {}).update((entry[0], entry) for entry in group)
             return
@@ -505,7 +505,7 @@ class Queue(QueueContents):
 
     def _unhold(self, entries: list[Entry]) -> None:
         try:
-            if self._foreign:
+            if self._other_epochs:
                 for seq, envelope, _ in entries:
                     del self._unacked[envelope.epoch][seq]
             else:
@@ -527,14 +527,14 @@ class Queue(QueueContents):
         scope = self._leave_scope
         wanted = scope or self.history.ledger_wanted
         epoch = self.ids.epoch
-        if not self._foreign:
+        if not self._other_epochs:
             if wanted:
                 self.history.dequeue(self.uuid, epoch, map(seq_of, entries), reason, scope)
             return
         for number, group in groupby(sorted(entries, key=epoch_of), epoch_of):
             seqs = [entry[0] for entry in group]
             if number != epoch:
-                self._foreign -= len(seqs)
+                self._other_epochs -= len(seqs)
             if wanted:
                 self.history.dequeue(self.uuid, number, seqs, reason, scope)
 
@@ -543,7 +543,7 @@ class Queue(QueueContents):
         ready, self.ready = self.ready, self._nothing_ready()
         levels = ready.levels if isinstance(ready, PriorityReady) else [ready]
         for level in filter(None, levels):
-            much = len(level) > PIECE and not (self._foreign or self.returns)
+            much = len(level) > PIECE and not (self._other_epochs or self.returns)
             if not much or (ranges := stretches(level)) is None:
                 self._leave(list(level), reason)
             elif self._leave_scope or self.history.ledger_wanted:
@@ -557,7 +557,7 @@ class Queue(QueueContents):
         for run in self.backlog.runs():
             ranges.setdefault(run.epoch, []).extend(run.live_ranges())
             if run.epoch != self.ids.epoch:
-                self._foreign -= run.left
+                self._other_epochs -= run.left
         self.backlog.clear()
         self.back = self.ready
         if self.returns and not self.unacked_count:

@@ -80,7 +80,7 @@ class Home(Protocol):
     @property
     def serves(self) -> bool: ...
     def requeue(self, entries: list[Entry], *, failed: bool) -> None: ...
-    def all_back(self) -> None: ...
+    def resume_delivery(self) -> None: ...
     def __hash__(self) -> int: ...
 
 
@@ -194,7 +194,7 @@ class Requeueing:
             queue.requeue(entries, failed=failed)
         if not returning:
             del self._queues[queue]
-            queue.all_back()
+            queue.resume_delivery()
             self._afters += returning.afters
             if self._afters:
                 self._call()

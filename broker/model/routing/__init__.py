@@ -1,1 +1,1 @@
-"""Exchanges and bindings: where a message goes."""
+"""Exchanges and bindings, and the routes of messages."""

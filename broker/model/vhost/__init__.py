@@ -1,1 +1,1 @@
-"""Virtual hosts, what is defined in them and for them, and the way in for messages."""
+"""Virtual hosts, their definitions, the directory, and enqueueing."""

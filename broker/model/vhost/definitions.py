@@ -14,8 +14,8 @@ from typing import NamedTuple, NoReturn
 from broker.errors import (
     AccessRefused,
     CommandInvalid,
+    DeadLettersPending,
     InternalError,
-    LettersDue,
     NotFound,
     PreconditionFailed,
     ResourceLocked,
@@ -189,17 +189,19 @@ class Definitions(Topology):
         reason = None if found is None else self.whole.leaving.reason(found)
         if found is None or reason is None:
             return found
-        self._demand_letters(found)
+        self._require_dead_letters(found)
         self._end_queue(found, reason)
         return None
 
-    def _demand_letters(self, queue: Queue) -> None:
+    def _require_dead_letters(self, queue: Queue) -> None:
         """Before a queue is deleted: make dead letters of the messages that its clients refused. Raises
         LettersDue if this needs more ticks."""
-        queue.bury()
+        queue.make_dead_letters()
         if queue.dying:
             what = f"queue '{queue.name}' in vhost '{self.name}' is about to end"
-            raise LettersDue(f"{what}: messages that it held are being dead-lettered", queue.after_dying)
+            raise DeadLettersPending(
+                f"{what}: messages that it held are being dead-lettered", queue.after_dying
+            )
 
     def queue(self, name: str, *, owner: object) -> Queue:
         """The queue for get, consume and similar methods. Raises NotFound, ResourceLocked."""
@@ -329,7 +331,7 @@ class Definitions(Topology):
         found.settle()
         if if_empty and (found.message_count or found.returning is not None):
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
-        self._demand_letters(found)
+        self._require_dead_letters(found)
         return Removed(self._end_queue(found), found.scope)
 
     def _end_queue(

@@ -171,7 +171,7 @@ class Directory:
         return sorted(found, key=lambda policy: (-policy.priority, policy.name))
 
 
-# -- what may be asked for
+# -- checks
 
 
 def check_change(directory: Directory, change: EntryPut | EntryDelete) -> None:

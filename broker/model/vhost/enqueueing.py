@@ -124,10 +124,10 @@ class Enqueueing(Definitions):
                         EnqueueRun([queue.uuid], [first], envelope, some, producer, first_tag, seen_by)
                     )
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
-                self._send_refused_on(queue, envelope, raws[taken:])
+                self._dead_letter_refused(queue, envelope, raws[taken:])
         return Published(route.need[envelope.persistent], accepted)
 
-    def _send_refused_on(self, queue: Queue, envelope: Envelope, raws: list[bytes]) -> None:
+    def _dead_letter_refused(self, queue: Queue, envelope: Envelope, raws: list[bytes]) -> None:
         """Dead-letter the messages that a full queue refuses (`reject-publish-dlx`), as many as clients may
         cause in this tick. The queue holds the rest until a later tick.
 
@@ -175,7 +175,7 @@ class Enqueueing(Definitions):
 
     # -- dead letters
 
-    def find_dead(self, queue: RuledQueue, entry: Entry, reason: Reason) -> Steps[DeadRoute | None]:
+    def find_dead_route(self, queue: RuledQueue, entry: Entry, reason: Reason) -> Steps[DeadRoute | None]:
         """Look up in pieces where a message of `queue` would go as a dead letter. None: nowhere."""
         name = queue.rules.dead_letter_exchange
         exchange = self.exchanges.get(name) if name is not None else None
@@ -187,7 +187,7 @@ class Enqueueing(Definitions):
         if route.needs_headers or self.removals.format.has_copies(raw):
             made, largest = self._dead_lettered(queue, entry, DYING[reason])
             yield LOOKED * work_of(largest, len(made), 0)
-            route = yield from self._find_dead(exchange.name, key, made)
+            route = yield from self._look_up_dead_route(exchange.name, key, made)
         return DeadRoute(route, LOOKED * work_of(0, len(raw), len(route.queues)))
 
     def dead_letter(
@@ -211,7 +211,7 @@ class Enqueueing(Definitions):
         stayed: list[Entry] = []
         letters: list[_Letter] = []
         for entry in entries:
-            letter = self._letter(queue, exchange.name, entry, DYING[reason], whole)
+            letter = self._make_letter(queue, exchange.name, entry, DYING[reason], whole)
             if letter is None:
                 break
             copies = len(letter.queues)
@@ -220,12 +220,12 @@ class Enqueueing(Definitions):
             letters.append(letter)
         for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
             run = list(group)
-            gone = self._send_on(queue, exchange.name, envelope, queues, run) if queues else 0
+            gone = self._publish_letters(queue, exchange.name, envelope, queues, run) if queues else 0
             moved += [letter.entry for letter in run[:gone]]
             stayed += [letter.entry for letter in run[gone:]]
         return moved, stayed
 
-    def _letter(
+    def _make_letter(
         self, queue: RuledQueue, exchange: str, entry: Entry, said: str, whole: bool
     ) -> _Letter | None:
         """The dead letter of a message, with its target queues; this death counts for cycles. None: the route
@@ -258,7 +258,7 @@ class Enqueueing(Definitions):
         search = removals.searches.pop(queue, None)
         wanted = (entry[1].epoch, entry[0], exchange, key)
         if search is None or search.wanted != wanted:
-            search = Search(wanted, self._find_dead(exchange, key, raw))
+            search = Search(wanted, self._look_up_dead_route(exchange, key, raw))
         while True:
             try:
                 removals.left -= next(search.steps) // LOOKED
@@ -269,7 +269,7 @@ class Enqueueing(Definitions):
                 removals.searches[queue] = search
                 return None
 
-    def _find_dead(self, exchange: str, key: str, raw: bytes) -> Steps[PublishRoute]:
+    def _look_up_dead_route(self, exchange: str, key: str, raw: bytes) -> Steps[PublishRoute]:
         """The route of a dead letter, by its headers if they matter."""
         form, route = self.removals.format, (yield from self.find_inner(exchange, key))
         if route.needs_headers or form.has_copies(raw):
@@ -280,7 +280,7 @@ class Enqueueing(Definitions):
         key = queue.rules.dead_letter_routing_key
         return envelope.routing_key if key is None else key
 
-    def _send_on(
+    def _publish_letters(
         self,
         queue: RuledQueue,
         exchange: str,

@@ -24,7 +24,7 @@ Arguments = Mapping[str, object]
 QUEUES, EXCHANGES = "queues", "exchanges"
 
 
-# -- what one policy makes of arguments
+# -- arguments combined with a policy
 
 
 def rules_under(arguments: Arguments, definition: Arguments) -> QueueRules:
@@ -51,7 +51,7 @@ def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
     return None
 
 
-# -- who obeys which
+# -- applying policies
 
 
 def obey_all(host: Topology, matching: Matching) -> None:

@@ -116,7 +116,7 @@ class Topology:
             self.octets -= INDEX
         self._changed()
 
-    # -- ways through
+    # -- routes
 
     def known(self, exchange: str, routing_key: str) -> PublishRoute | None:
         """The route from the memo, or None."""

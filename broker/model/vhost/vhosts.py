@@ -119,16 +119,16 @@ class VirtualHosts(Shared):
     def _end_queue(self, queue: Queue, reason: Reason, spared: Container[Exchange] = ()) -> None:
         self[queue.vhost]._end_queue(queue, reason, spared)
 
-    # -- queues that end by themselves
+    # -- automatic deletion
 
     def decide_again(self) -> None:
         """Decide again: delete the queues whose clients left meanwhile and have not come back."""
         self.deciding = True
-        self._give_time()
+        self._restart_expiries()
         left, self.left = self.left, []
         for queue in left:
             if not queue.deleted and not queue.consumers and queue.owner is None:
-                self._end_queue(queue, _left_by(queue))
+                self._end_queue(queue, _end_reason(queue))
 
     def expire(self, now: float) -> int:
         """Once a tick: delete queues unused for their time (`x-expires`), and some of those whose clients
@@ -142,14 +142,14 @@ class VirtualHosts(Shared):
                 ended += 1
         for queue in self.expiries.due(now):
             queue.settle()
-            if queue.owes_letters:
+            if queue.dead_letters_due:
                 self.expiries.wait(queue, now)
                 continue
             self._end_queue(queue, Reason.QUEUE_EXPIRED)
             ended += 1
         return ended
 
-    def _give_time(self) -> None:
+    def _restart_expiries(self) -> None:
         """Restart the expiry of all queues, since clients may have been unable to use them."""
         for queue in self.queues_by_uuid.values():
             if not follows(queue):
@@ -186,7 +186,7 @@ class VirtualHosts(Shared):
         queues."""
         ended = self.orphans()
         for queue in ended:
-            self._end_queue(queue, _left_by(queue), spared=self.reconnecting)
+            self._end_queue(queue, _end_reason(queue), spared=self.reconnecting)
         for exchange in self.unbound():
             self[exchange.vhost]._end_unbound([exchange])
         self.reconnecting.end()
@@ -280,7 +280,7 @@ class VirtualHosts(Shared):
             (self.add if isinstance(record, EntryPut) else self.remove)(record.name)
         self.changed()
 
-    # -- following and changing sides
+    # -- replica and serving mode
 
     def apply(self, record: Record) -> None:
         """Apply one history record without making history. Idempotent; unknown queues are ignored.
@@ -313,7 +313,7 @@ class VirtualHosts(Shared):
             obey_all(vhost, matching)
         for queue in own:
             queue.activate(epoch)
-        self._give_time()
+        self._restart_expiries()
         self.serving = True
         return stamped
 
@@ -351,7 +351,7 @@ class VirtualHosts(Shared):
             self.milestone(epoch)
         return due
 
-    # -- looking
+    # -- reading
 
     def definitions(self, scope: Scope | None = None) -> list[Record]:
         """Entries, declarations, ConsumerSeen and bindings that rebuild what `scope` sees (all if None), in
@@ -399,5 +399,5 @@ def _lines(vhosts: VirtualHosts, queues: list[Queue]) -> list[QueueInfo]:
     ]
 
 
-def _left_by(queue: Queue) -> Reason:
+def _end_reason(queue: Queue) -> Reason:
     return Reason.OWNER_GONE if queue.exclusive else Reason.QUEUE_UNUSED

@@ -231,7 +231,7 @@ def test_a_half_close_ends_it() -> None:
 def test_a_deleted_virtual_host_takes_its_clients_along() -> None:
     world = world10()
     talker = Talker(world)
-    world.broker._vhost_ends(world.vhost)
+    world.broker._close_clients_of(world.vhost)
     talker.turn()
     assert sent_on(talker)
 

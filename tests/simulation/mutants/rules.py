@@ -133,7 +133,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a promoted queue has forgotten how many octets it holds",
         "A count that is kept as messages come and go, and not made for those that are there.",
         (18,),
-        (Patch(QueueContents, "_look_again", _uncounted),),
+        (Patch(QueueContents, "_apply_rules_again", _uncounted),),
     ),
     Mutant(
         "a promoted node takes publishes to internal exchanges",
@@ -189,7 +189,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what is over is still delivered",
         "A time to live that only counts while nobody asks.",
         (18,),
-        (Patch(Queue, "_until", _everything_is_fresh),),
+        (Patch(Queue, "_expires_at", _everything_is_fresh),),
     ),
     Mutant(
         "what expired during a failover is no dead letter",

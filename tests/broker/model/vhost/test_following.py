@@ -178,7 +178,9 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
             ids = [(e[1].epoch, e[0]) for e in queue.ready]
             assert ids == sorted(ids)
             assert queue.total_count == sum(len(held) for held in queue.snapshot().values())
-            assert queue._foreign == sum(1 for e in queue.held_entries() if e[1].epoch != queue.ids.epoch)
+            assert queue._other_epochs == sum(
+                1 for e in queue.held_entries() if e[1].epoch != queue.ids.epoch
+            )
             key = f"{queue.vhost} {queue.name}"
             _, consumer = self.consumers.get(key, (None, None))
             if consumer is not None and not consumer.no_ack:
