@@ -28,14 +28,14 @@ STORE_DAMAGED = Code(
 )
 TICK_FAILED = Code(
     "tick-failed",
-    "a tick failed: {error}; the node stops",
+    "the node stops after an internal error in a tick: {error}",
     "The program raised an error that it does not expect. Its state is unknown, so the node confirms "
     "nothing more and ends. The traceback follows.",
     "Report it, with the traceback. systemd or Pacemaker starts the node again.",
 )
 NO_PLACE = Code(
     "connection-limit",
-    "{connection}: every place for connections is taken",
+    "{connection}: the limit of connections is reached",
     "As many connections are open as `broker.max_connections` and the reserve for peers and operators "
     "allow. The node closed a connection that had not logged in, or refused a new one.",
     "Find clients that leak connections, or raise `broker.max_connections` and the limit of open files.",

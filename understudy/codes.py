@@ -190,7 +190,7 @@ HTTP_FOREIGN_PAGE = Code(
 )
 HTTP_FAILED = Code(
     "http-internal-error",
-    "{cause}",
+    "a request of HTTP failed: {cause}",
     "The node failed while it answered a request of HTTP. The traceback follows.",
     "Report it, with the traceback.",
 )
@@ -248,6 +248,14 @@ QUARANTINE_UNREADABLE = Code(
     "{fault}",
     "A file of the quarantine, or the notes of what was republished, cannot be used.",
     "Act on the line, which names the file and the place in it.",
+)
+REPUBLISH_STOPPED = Code(
+    "republish-stopped",
+    "stopped: {why} ({confirmed:,} confirmed, {noted:,} noted, {in_doubt:,} in doubt, {not_sent:,} not sent)",
+    "`understudy quarantine republish` ended before it had published every message. Messages in doubt were "
+    "sent and not confirmed. The files of the quarantine stay as they are.",
+    "Remove the cause, and run the same command again: it leaves out messages that are noted as confirmed. "
+    "Give `--in-doubt` only if duplicates do no harm.",
 )
 AGENT_FAILED = Code(
     "agent-not-installed",

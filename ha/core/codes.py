@@ -354,6 +354,14 @@ JOIN_BACKUP_SAME_NAME = Code(
 
 # -- log events
 
+JOIN_REFUSED = Code(
+    "ha-join-refused",
+    "{primary} does not take this node in: {why}",
+    "The node asked to become a backup, and the other node refused. The log of the other node has the "
+    "same reason with a code of its own, such as `join-same-name`.",
+    "Act on the reason. The node asks again by itself.",
+)
+
 LEASE_EXPIRED = Code(
     "ha-lease-expired",
     "leadership lease expired: confirms and deliveries are paused until it is renewed",

@@ -357,7 +357,7 @@ def set_policy(
 @_vhost_option
 @broker_options
 def clear_policy(name: str, vhost: str, **broker: Any) -> None:
-    """Take policy NAME away: what it ruled goes by its own arguments again, or by another policy."""
+    """Remove policy NAME. Its queues and exchanges use another matching policy, or their own arguments."""
     node = _Broker(**broker)
     if not node.change("delete", "policy", vhost, name, {}, f"policy {name!r} is gone from {vhost!r}"):
         node.nothing(f"policy {name!r} in {vhost!r}")

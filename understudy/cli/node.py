@@ -64,7 +64,7 @@ def question(
 @click.command()
 @broker_options
 @click.option(
-    "--expect", type=click.Choice(STATUSES), help="Exit with 1 unless the node has just this status."
+    "--expect", type=click.Choice(STATUSES), help="Exit with 1 unless the node has exactly this status."
 )
 def status(
     address: HostPort, user: str, password: str, timeout: float, form: str, expect: str | None

@@ -250,6 +250,7 @@ def _tell_outcome(
             "noted": outcome.noted, "in_doubt": outcome.in_doubt, "left_in_doubt": doubtful,
             "before": outcome.before, "last_at": outcome.last_at or None,
             "refused": outcome.refused, "unreadable": len(folder.damage), "reason": outcome.why,
+            "code": codes.REPUBLISH_STOPPED.name if outcome.why else None,
         }))  # fmt: skip
     elif not outcome.wanted and not doubtful and not folder.damage:
         click.echo(_nothing_to_do(outcome, folder))
@@ -268,10 +269,19 @@ def _tell_outcome(
     _tell_damage(folder, leaving=False)
     if outcome.why:
         click.echo(
-            f"understudy: stopped: {outcome.why} ({outcome.confirmed:,} confirmed, {outcome.noted:,} noted, "
-            f"{outcome.in_doubt:,} in doubt, {outcome.not_sent:,} not sent)",
+            f"understudy: {_stopped(outcome)}",
             err=True,
         )
+
+
+def _stopped(outcome: RepublishOutcome) -> Coded:
+    return codes.REPUBLISH_STOPPED.say(
+        why=outcome.why,
+        confirmed=outcome.confirmed,
+        noted=outcome.noted,
+        in_doubt=outcome.in_doubt,
+        not_sent=outcome.not_sent,
+    )
 
 
 def _nothing_to_do(outcome: RepublishOutcome, folder: QuarantineFolder) -> str:

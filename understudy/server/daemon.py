@@ -325,7 +325,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         authority = _authority(settings, node, shell)
         await _listen(settings, shell, parts.tls)
         if space.clients < settings.broker.max_connections:
-            LOG.info("takes %d clients at a time: the limit of open files is low", space.clients)
+            LOG.info("accepts at most %d clients: the limit of open files is low", space.clients)
         await _start_http(settings, parts, shell, doors, space)
         LOG.info("%s is %s", settings.broker.name, node.status()["status"])
         parts.notifier.ready(f"{settings.broker.name} takes connections")

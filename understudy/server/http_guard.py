@@ -59,7 +59,9 @@ class Guard:
         """Of a request with these headers, by their names in small letters."""
         hosts = list(headers.get("host", ()))
         if len(hosts) > 1:
-            return Refusal(400, codes.HTTP_BAD_ARGUMENTS.say(fault="a request has one Host"))
+            return Refusal(
+                400, codes.HTTP_BAD_ARGUMENTS.say(fault="the request must have exactly one Host header")
+            )
         host = hosts[0].strip() if hosts else ""
         if host and not self._is_known(host):
             return Refusal(421, codes.HTTP_UNKNOWN_HOST.say(host=_shown(host)))

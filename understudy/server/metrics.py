@@ -48,24 +48,26 @@ class NodeCollector(Collector):
         yield _gauge("understudy_serving", "1 while clients are served", found["status"] in SERVING)
         yield _gauge(
             "understudy_withheld",
-            "1 while a primary cannot prove that it is one, and withholds all from clients",
+            "1 while the primary's leadership lease is expired and its output is fenced",
             bool(found.get("withheld")),
         )
         yield _gauge(
             "understudy_promotable",
-            "1 while it serves, or may take over without force once its primary is gone",
+            "1 while this node serves, or could take over without force",
             found["promotable"],
         )
-        yield _gauge("understudy_epoch", "Epoch the node lives in", found.get("epoch") or 0)
+        yield _gauge("understudy_epoch", "Epoch of this node", found.get("epoch") or 0)
         yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")
         yield _gauge("understudy_queues", "Queues on this node", found.get("queues") or 0)
-        yield _gauge("understudy_store_bytes", "Octets on disk of the store", found.get("stored_bytes") or 0)
+        yield _gauge("understudy_store_bytes", "Bytes of the store on disk", found.get("stored_bytes") or 0)
         yield _gauge(
-            "understudy_paged_messages", "Messages of serving queues on disk only", found.get("paged") or 0
+            "understudy_paged_messages",
+            "Messages of serving queues that are on disk and not in memory",
+            found.get("paged") or 0,
         )
         yield _gauge(
             "understudy_authority_ok",
-            "1 while the authority commits changes of the in-sync record",
+            "1 while the authority commits changes of the in-sync set",
             (found.get("authority") or {}).get("ok", True),
         )
         yield from _alarms(found.get("alarms") or [])
@@ -78,7 +80,7 @@ class NodeCollector(Collector):
 
 
 def _identity(found: dict[str, Any]) -> Iterator[Metric]:
-    info = InfoMetricFamily("understudy_node", "Who this node is")
+    info = InfoMetricFamily("understudy_node", "Name, id and version of this node")
     info.add_metric(
         [], {"name": str(found["name"]), "node_id": str(found.get("node_id", "")), "version": __version__}
     )
@@ -91,7 +93,7 @@ def _identity(found: dict[str, Any]) -> Iterator[Metric]:
 
 def _alarms(raised: list[str]) -> Iterator[Metric]:
     family = GaugeMetricFamily(
-        "understudy_alarm", "1 while it holds publishers back: memory, disk", labels=["alarm"]
+        "understudy_alarm", "1 while this alarm pauses publishers: memory, disk", labels=["alarm"]
     )
     for name in ("memory", "disk"):
         family.add_metric([name], float(name in raised))
@@ -102,7 +104,7 @@ def _memory(parts: dict[str, int]) -> Metric:
     """As the alarm measured it last."""
     family = GaugeMetricFamily(
         "understudy_memory_bytes",
-        "Octets that the alarm of memory counts, by what takes them",
+        "Bytes that count for broker.memory_limit, by part",
         labels=["part"],
     )
     for part, octets in parts.items():
@@ -113,15 +115,17 @@ def _memory(parts: dict[str, int]) -> Metric:
 def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
     """Lags are known to the primary only."""
     in_sync = sum(bool(member.get("in_sync")) for member in members)
-    yield _gauge("understudy_members_in_sync", "Members in the in-sync record", in_sync)
+    yield _gauge("understudy_members_in_sync", "Nodes in the in-sync set", in_sync)
     others = [member for member in members if not member.get("self")]
-    connected = GaugeMetricFamily("understudy_member_connected", "1 while it is connected", labels=["member"])
+    connected = GaugeMetricFamily(
+        "understudy_member_connected", "1 while this node can reach the member", labels=["member"]
+    )
     for member in others:
         connected.add_metric([str(member["name"])], float(bool(member.get("connected"))))
     yield connected
     clocks = GaugeMetricFamily(
         "understudy_member_clock_ahead_seconds",
-        "How far the wall clock of a member is ahead of this node's",
+        "Seconds that the wall clock of the member is ahead of this node's",
         labels=["member"],
     )
     for member in others:
@@ -139,11 +143,11 @@ def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
 def _replications(copies: list[dict[str, Any]], followers: list[dict[str, Any]]) -> Iterator[Metric]:
     """Queues here that follow another broker's, and those of this one that are followed."""
     follows = GaugeMetricFamily(
-        "understudy_replication_following", "1 while a queue follows its source", labels=["queue"]
+        "understudy_replication_following", "1 while this queue mirror follows its source", labels=["queue"]
     )
     lag = GaugeMetricFamily(
         "understudy_replication_lag_messages",
-        "Messages that the source of a queue holds more, when it last told",
+        "Messages this queue is behind its source, as last reported by the source",
         labels=["queue"],
     )
     for copy in copies:
@@ -152,7 +156,11 @@ def _replications(copies: list[dict[str, Any]], followers: list[dict[str, Any]])
             lag.add_metric([str(copy["name"])], float(copy["lag"]))
     yield follows
     yield lag
-    yield _gauge("understudy_followers", "Other brokers' queues that follow one here", len(followers))
+    yield _gauge(
+        "understudy_followers",
+        "Queue mirrors of other brokers that follow a queue of this one",
+        len(followers),
+    )
 
 
 def _counts(found: dict[str, Any]) -> Iterator[Metric]:
@@ -165,13 +173,13 @@ def _counts(found: dict[str, Any]) -> Iterator[Metric]:
     yield family
     yield CounterMetricFamily(
         "understudy_quarantined_messages",
-        "Divergent messages that this node has set aside, since its start",
+        "Divergent messages that this node has quarantined, since its start",
         value=float(found.get("quarantined") or 0),
     )
     dequeues = found.get("dequeues") or {}
     yield _gauge(
         "understudy_dequeues_waiting",
-        "Messages that left their queues, of which backups and disk are not told yet",
+        "Messages that left their queues and are not yet reported to backups and disk",
         dequeues.get("waiting", 0),
     )
     left = CounterMetricFamily(
@@ -184,7 +192,7 @@ def _counts(found: dict[str, Any]) -> Iterator[Metric]:
     yield left
     yield _gauge(
         "understudy_dequeue_lag_seconds_max",
-        "Longest time that a dequeue has waited to be told, since the start",
+        "Longest wait of a dequeue before it was reported to backups and disk, since the start",
         dequeues.get("longest_lag", 0),
     )
 
@@ -192,13 +200,15 @@ def _counts(found: dict[str, Any]) -> Iterator[Metric]:
 def _ledger(found: dict[str, Any] | None) -> Iterator[Metric]:
     """Without a value of a node that keeps none."""
     lost = CounterMetricFamily(
-        "understudy_ledger_lost_records", "Records that are missing from the ledger, since the start"
+        "understudy_ledger_lost_records",
+        "Records missing from the ledger because a write failed, since the start",
     )
     failures = CounterMetricFamily(
         "understudy_ledger_write_failures", "Writes to the ledger that failed, since the start"
     )
     written = GaugeMetricFamily(
-        "understudy_ledger_last_write_timestamp_seconds", "When the ledger was written, in seconds since 1970"
+        "understudy_ledger_last_write_timestamp_seconds",
+        "Time of the last write to the ledger, in seconds since 1970",
     )
     if found is not None:
         lost.add_metric([], float(found["lost"]))
@@ -211,10 +221,11 @@ def _certificate(tls: TlsState | None) -> Iterator[Metric]:
     """Without a value of a node without TLS."""
     expires = GaugeMetricFamily(
         "understudy_tls_certificate_expires_seconds",
-        "When the node's certificate runs out, in seconds since 1970",
+        "Expiry of the certificate in use, in seconds since 1970",
     )
     refused = GaugeMetricFamily(
-        "understudy_tls_files_refused", "1 while files of TLS were changed, and are not taken"
+        "understudy_tls_files_refused",
+        "1 while changed TLS files are refused and the previous ones stay in use",
     )
     if tls is not None:
         expires.add_metric([], tls.expires_at)

@@ -43,7 +43,7 @@ def definitions_of(
         return refusal.answer()
     start, as_of = args.get("start", 0), f"{vhosts.history.epoch}-{vhosts.generation}"
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        return codes.BAD_ARGUMENTS.say(fault="start is not a number of objects").answer()
+        return codes.BAD_ARGUMENTS.say(fault="'start' must be a number of objects, from 0").answer()
     if args.get("as_of", as_of) != as_of:
         return codes.DEFINITIONS_CHANGED.say().answer() | {"changed": True}
     end = None if args.get("whole") else start + PIECE

@@ -65,7 +65,9 @@ class Questions:
             case "query":
                 begin = args.get("from", 0)
                 if type(begin) is not int or begin < 0:
-                    reply(codes.BAD_ARGUMENTS.say(fault="'from' is the number of a queue").answer())
+                    reply(
+                        codes.BAD_ARGUMENTS.say(fault="'from' must be the number of a queue, from 0").answer()
+                    )
                     return
                 status = node.status() | query_of(node.vhosts, begin)
                 reply({"ok": True, "reason": status["reason"], "status": status})

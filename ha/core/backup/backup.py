@@ -129,7 +129,7 @@ class Backup:
         if not answer.get("ok"):
             refused = str(answer.get("reason", "no reason given"))
             if refused != self.refused:
-                self._out.log(f"{self.primary_name} does not take this node in: {refused}")
+                self._out.warn(codes.JOIN_REFUSED.say(primary=self.primary_name, why=refused))
             self.refused = refused
             self._unlink()
             return

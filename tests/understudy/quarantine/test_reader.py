@@ -169,7 +169,7 @@ def test_keys_and_properties_that_are_no_text_are_shown_and_go_back_as_they_were
         code, _, err = run(capsys, "republish", "others", *where)
     assert (method.routing_key, properties.correlation_id, body) == (octets, octets, b"one")
     assert (code, err.count("\n")) == (1, 1)
-    assert err.endswith("is not there (0 confirmed, 0 noted, 0 in doubt, 1 not sent)\n")
+    assert err.endswith("is not there (0 confirmed, 0 noted, 0 in doubt, 1 not sent) (republish-stopped)\n")
 
 
 FORGED = "orders\n\x1b[2Junderstudy: all is well\u202e"
@@ -255,7 +255,7 @@ def test_what_was_confirmed_is_noted_although_the_end_was_not_reached(
     code, out, err = run(capsys, "republish", "-b", nobody, "--timeout", "200ms", "-d", str(data))
     assert (code, out) == (1, "0 of 4 messages republished and confirmed\n")
     assert err.startswith("understudy: stopped: given up while no broker served")
-    assert err.endswith("(0 confirmed, 0 noted, 0 in doubt, 4 not sent)\n")
+    assert err.endswith("(0 confirmed, 0 noted, 0 in doubt, 4 not sent) (republish-stopped)\n")
     assert listed(capsys, data) == {"orders": (3, 0), "others": (1, 0)}
 
 

@@ -97,7 +97,8 @@ def test_a_full_disk_lets_nothing_be_published(data: Path, broker: BrokerThread,
     )  # fmt: skip
     assert (process.returncode, process.stdout) == (1, "0 of 1,200 messages republished and confirmed\n")
     assert process.stderr == (
-        f"understudy: stopped: {note}: File too large (0 confirmed, 0 noted, 0 in doubt, 1,200 not sent)\n"
+        f"understudy: stopped: {note}: File too large (0 confirmed, 0 noted, 0 in doubt, 1,200 not sent) "
+        "(republish-stopped)\n"
     )
     assert bodies(broker) == []
     assert (note.stat().st_size, counts(data)) == (size, (0, 0))
@@ -273,7 +274,8 @@ def test_a_place_that_is_not_there_is_told_before_anything_is_published(
     code, out, err = run(capsys, "republish", *options, "-d", str(data), "-b", str(broker.address))
     assert (code, out) == (1, "0 of 1,201 messages republished and confirmed\n")
     assert err == (
-        f"understudy: stopped: {what} is not there (0 confirmed, 0 noted, 0 in doubt, 1,201 not sent)\n"
+        f"understudy: stopped: {what} is not there (0 confirmed, 0 noted, 0 in doubt, 1,201 not sent) "
+        "(republish-stopped)\n"
     )
     assert (bodies(broker), counts(data)) == ([], (0, 0))
 
@@ -395,7 +397,8 @@ def test_sigterm_ends_it_and_says_how_far_it_came(data: Path, broker: BrokerThre
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (143, "0 of 1,200 messages republished and confirmed\n")
     assert err == (
-        "understudy: stopped: interrupted by SIGTERM (0 confirmed, 0 noted, 0 in doubt, 1,200 not sent)\n"
+        "understudy: stopped: interrupted by SIGTERM (0 confirmed, 0 noted, 0 in doubt, 1,200 not sent) "
+        "(republish-stopped)\n"
     )
 
 
