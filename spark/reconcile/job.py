@@ -1,7 +1,7 @@
 """The reconciling job: ledgers in, verdict out. `python -m spark.reconcile LEDGER_DIR...` prints it as JSON.
 
-Joins the transforms of this package; the only one that starts Spark actions. Called by the command line
-(`understudy reconcile`), by spark-submit (through `spark/submit.py`) and by the tests.
+Joins the transforms of this package, and is the only module that starts Spark actions. Callers: the command
+line (`understudy reconcile`), spark-submit (through `spark/submit.py`) and the tests.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from spark.reconcile.ledgers.state import LedgerState
 
 SHOWN_RANGES = 200
-"""Ranges that are collected for one kind of finding in one place; totals cover all of them."""
+"""Most ranges to collect for one kind of finding in one place. The totals cover all ranges."""
 BLOCK = ("kind", "name", "queue", "epoch", "first", "packed")
-"""Columns of events that hold a block: few and large, and looked through apart from all others."""
+"""Columns of events that hold a block. These events are few and large, and processed separately."""
 HULLS = ("hull", "receipts")
-"""Kinds of events by which the driver sees whether order is plain."""
+"""Kinds of events that show the driver whether ids are in plain order."""
 SLOTS = 200
-"""About how many points a timeline has."""
+"""Approximate number of points of a timeline."""
 
 Progress = Callable[[str], None]
 
 
 class NoLedgers(Exception):
-    """There is nothing to reconcile below the given folders. The text is one line."""
+    """There is no ledger below the given folders. The text is one line."""
 
 
 def reconcile_folders(
@@ -45,11 +45,10 @@ def reconcile_folders(
     latency: bool = False,
     progress: Progress = lambda _: None,
 ) -> dict[str, Any]:
-    """Find, read and reconcile; starts a Spark session and stops it.
+    """Find, read and reconcile the ledgers below `folders`. Starts a Spark session, and stops it.
 
-    `latency` adds confirm latency, for which the ledgers are read once more. `progress` is told, in a few
-    words, what is being done. Raises NoLedgers, and `SparkUnavailable` of
-    `spark.session` where PySpark or Java is missing.
+    `latency` adds confirm latency, which reads the ledgers once more. `progress` is called with a few words
+    before each stage. Raises NoLedgers, and `spark.session.SparkUnavailable` if PySpark or Java is missing.
     """
     from spark.session import are_small, open_session, require_pyspark
 
@@ -79,7 +78,7 @@ def _latency(session: SparkSession, found: Found, answer: Mapping[str, Any]) -> 
 
 
 def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """As `reconcile_folders`, of what was found, in a session that is already there."""
+    """Like `reconcile_folders`, for ledgers already found and a session already open."""
     from spark import schema
     from spark.ranges import settle
     from spark.reconcile.input.read import PRUNED, read_events, read_records
@@ -109,7 +108,7 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
 
 
 def _mention(ledgers: LedgerState, found: Found) -> None:
-    """What makes the ledgers as a whole unfit for a proof."""
+    """Note faults of the files that make the ledgers unfit for a proof."""
     for path in found.hidden:
         ledgers.missing.append(f"{path.name} was not read: Spark does not see names that begin with . or _")
     for path in found.empty:
@@ -123,8 +122,8 @@ def _numbers(
     packed: DataFrame, plain: DataFrame, ledgers: LedgerState, hulls: Sequence[Mapping[str, Any]],
     progress: Progress, *, pruned: bool,
 ) -> Any:  # fmt: skip
-    """Run the table of checks and collect what they found. `packed`: events that hold a block; `plain`: the
-    others; `hulls`: those of HULLS. `pruned`: some ledger begins where another ended."""
+    """Run the table of checks, and collect the findings. `packed`: events that hold a block. `plain`: all
+    other events. `hulls`: events of HULLS. `pruned`: whether some ledger is pruned."""
     from spark.ranges import settle
     from spark.reconcile.checks import table
     from spark.reconcile.input.tallies import unshelve
@@ -151,8 +150,9 @@ def _over_time(measured: DataFrame, ledgers: LedgerState) -> tuple[Mapping[str, 
 
 
 def findings(frames: Sequence[DataFrame], shown: int = SHOWN_RANGES) -> DataFrame:
-    """All findings in FINDING_SCHEMA, at most `shown` ranges of a kind and place, each with the totals of its
-    group: ids (how many numbers) and pieces (how many ranges)."""
+    """All findings in FINDING_SCHEMA, at most `shown` ranges for each kind and place.
+
+    Each row has the totals of its group: ids (number of ids) and pieces (number of ranges)."""
     from functools import reduce
 
     from pyspark.sql import DataFrame, Window
@@ -180,7 +180,7 @@ def findings(frames: Sequence[DataFrame], shown: int = SHOWN_RANGES) -> DataFram
 
 
 def _timeline(measured: DataFrame, ledgers: LedgerState) -> Mapping[str, Any]:
-    """start_us, slot_us, and for each of sent, confirmed, received the ids in each slot."""
+    """start_us, slot_us, and the ids per slot for each of sent, confirmed and received."""
     from spark.rates import timeline
     from spark.schema import RATE_BUCKET_US
 
@@ -195,8 +195,8 @@ def _timeline(measured: DataFrame, ledgers: LedgerState) -> Mapping[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Reconcile and print the result as JSON. Exit status 0 proven, 1 violated, 2 not provable, 3 wrong
-    usage, or it could not be done."""
+    """Reconcile, and print the result as JSON. Exit status: 0 proven, 1 violated, 2 not provable, 3 wrong
+    usage or no answer."""
     from spark.session import SparkUnavailable, said_by_spark
 
     parser = argparse.ArgumentParser(
@@ -238,7 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> NoReturn:
-    """`main` as a process of its own: no fault of it, nor of its output, ends with 1, which is "violated"."""
+    """Run `main` as a process. A failure of the job or its output never exits with 1, which means
+    "violated"."""
     from spark.streams import OutputLost, ended, prepare
 
     prepare()

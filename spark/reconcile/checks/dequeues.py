@@ -1,6 +1,6 @@
-"""Leaving a queue: for a documented reason, once, and for good.
+"""Checks of dequeues: each message leaves a queue for a documented reason, once, and permanently.
 
-Every transform here looks at few rows: `suspects` says by the sweep over all ids whether there are any.
+Every transform here processes few rows: the sweep over all ids finds the `suspects` first.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ REASONS = frozenset({
     "acked", "expired", "dead-lettered", "rejected", "dropped", "purged", "deleted", "queue-expired",
     "queue-unused", "owner-gone", "delivery-limit",
 })  # fmt: skip
-"""For which a message may leave a queue."""
+"""The reasons for which a message may leave a queue."""
 
 SLACK_US = 1_000_000
-"""A receipt that is later than a dequeue by no more than this proves nothing."""
+"""A receipt at most this much later than a dequeue proves nothing."""
 LOOSE_US = 60_000_000
-"""Where the offset of two clocks is known no better than this, their times are not compared."""
+"""Times by two clocks are not compared if their offset is known less precisely than this."""
 
 
 def unexplained(events: DataFrame) -> DataFrame:
-    """FINDING_SCHEMA by queue and epoch: dequeued for no reason, or for one that nobody has documented
-    (note)."""
+    """FINDING_SCHEMA by queue and epoch: dequeued without a reason, or for an undocumented one (the note)."""
     strange = "reason is null or reason not in ({})".format(", ".join(f"'{r}'" for r in sorted(REASONS)))
     gone = events.where(f"kind in ('dequeue', 'backup_dequeue') and ({strange})")
     found = gone.select(
@@ -43,7 +42,7 @@ def unexplained(events: DataFrame) -> DataFrame:
 
 @dataclass(slots=True, frozen=True)
 class Known:
-    """What a process noted in epoch `view` it still knew when it served epoch `serving`."""
+    """The process still knew its records of epoch `view` when it served epoch `serving`."""
 
     writer: str
     incarnation: int
@@ -52,8 +51,10 @@ class Known:
 
 
 def known(ledgers: LedgerState) -> list[Known]:
-    """A node that got in sync anew has the state of that epoch's primary, which may not have heard of all
-    that it had noted before: such records count no longer."""
+    """The epochs whose records each primary still knew when it served.
+
+    A node that joins again takes over the state of that epoch's primary, which may lack changes that the node
+    recorded earlier. Such earlier records no longer count."""
     joined = {(change.peer, change.view) for change in ledgers.changes if change.reason == "included"}
     out = []
     for promotion in ledgers.promotions:
@@ -72,10 +73,10 @@ def _known_frame(events: DataFrame, ledgers: LedgerState) -> DataFrame:
 
 
 def dequeued_twice(events: DataFrame, suspects: DataFrame, ledgers: LedgerState) -> DataFrame:
-    """FINDING_SCHEMA by queue and epoch, note = the node: removed by a primary that had removed it before,
-    or had followed its removal, and had not got it again since.
+    """FINDING_SCHEMA by queue and epoch, note = the node: removed twice by one primary.
 
-    `suspects`: queue, epoch, first..last worth looking at. Counts, not order, tell: more removals than
+    The primary had removed the id before, or had replicated its removal, and had not received it again since.
+    `suspects`: queue, epoch, first..last to look at. The check counts, and ignores order: more removals than
     enqueues.
     """
     kinds = ("dequeue", "backup_dequeue", "enqueue", "backup_enqueue")
@@ -104,12 +105,10 @@ def dequeued_twice(events: DataFrame, suspects: DataFrame, ledgers: LedgerState)
 
 
 def acked_returned(events: DataFrame, ledgers: LedgerState, clocks: Clocks) -> DataFrame | None:
-    """FINDING_SCHEMA by queue and epoch, note = the node: handed out again, flagged, by a primary that knew
-    of its ack. None if nothing of the kind is there, or no clock is
-    known well enough to say.
+    """FINDING_SCHEMA by queue and epoch, note = the node: redelivered by a primary that knew of the ack.
 
-    If the only ack in the ledgers is that of the same consumer, the receipt is what was acked: its ledger may
-    have been written late.
+    None if there is no such redelivery, or no clock is known precisely enough. If the only ack in the ledgers
+    is by the same consumer, this receipt may be the one that it acked, written late: then it does not count.
     """
     times = _times(ledgers, clocks)
     if not times:
@@ -132,7 +131,7 @@ def acked_returned(events: DataFrame, ledgers: LedgerState, clocks: Clocks) -> D
 
 
 def _acked_by_others(events: DataFrame, late: DataFrame) -> DataFrame:
-    """Of what was received late, all but what the same consumer alone acked."""
+    """Late receipts, without those that only the same consumer acked."""
     acks = overlap(
         events.where("kind = 'acked'").select("writer", "incarnation", "queue", "epoch", "first", "last"),
         islands(late, ["queue", "epoch"]), ["queue", "epoch"], small=True,
@@ -158,8 +157,8 @@ TIMES = (
 
 
 def _times(ledgers: LedgerState, clocks: Clocks) -> list[tuple[Any, ...]]:
-    """For a dequeue noted by a process in a view, and a consumer: when, by the consumer's clock, a receipt is
-    certainly later, and certainly from that process."""
+    """For each process, view and consumer: when a receipt certainly follows a dequeue of that process, and
+    certainly came from that process. By the consumer's clock."""
     served = {(p.node, p.incarnation, p.epoch): p for p in ledgers.promotions}
     consumers = sorted({w.name for w in ledgers.writers.values() if w.role == "consumer"})
     out: list[tuple[Any, ...]] = []
@@ -182,9 +181,10 @@ def _times(ledgers: LedgerState, clocks: Clocks) -> list[tuple[Any, ...]]:
 def alone_until(
     promotion: Promotion, promotions: Sequence[Promotion], ahead: Mapping[str, int | None]
 ) -> int | None:
-    """Until when, by a consumer's clock, nobody was promoted for a later epoch, nor another process for this
-    one: two primaries of one epoch may both have handed it out. None if that is not known. `ahead`: by how
-    much the clock of each node is ahead of the consumer's at most."""
+    """Until when, by a consumer's clock, this promotion was certainly the last; None if unknown.
+
+    A second promotion for the same epoch also counts, since both primaries may have delivered the message.
+    `ahead`: by how much each node's clock is at most ahead of the consumer's."""
     until = FOREVER
     for other in promotions:
         if other.epoch > promotion.epoch or (other.epoch == promotion.epoch and other.node != promotion.node):
@@ -196,10 +196,11 @@ def alone_until(
 
 
 def digits(ledgers: LedgerState) -> dict[Process, int]:
-    """Powers of 16, one for each process that served: a sum of them counts the records of each by a digit.
+    """A power of 16 for each process that served, so that each hex digit of a sum counts one process's
+    records.
 
-    Beyond 15 processes several share a digit, and more may be suspected than need be; hardly ever, since
-    those that lived together served soon after each other.
+    With more than 15 processes some share a digit, and the sweep may find needless suspects. This is rare:
+    processes that share a digit served far apart.
     """
     processes = list(dict.fromkeys(
         (p.node, p.incarnation) for p in sorted(ledgers.promotions, key=lambda p: p.epoch)

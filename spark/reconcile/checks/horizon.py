@@ -1,9 +1,11 @@
-"""Where ledgers begin that were pruned: of each queue and epoch, and of each session, up to which id or tag
-records are gone. Above, every record that was ever written is there, whichever ledgers were pruned and how
-far, so that what is found there is as certain as in whole ledgers; below nothing is judged.
+"""The horizon of pruned ledgers: up to which id (of a queue and epoch) or tag (of a session) records are
+gone.
 
-The marks come from `*.pruned.ledger.*`: `condense` makes events of kind `horizon` of what ids and tags stand
-in them, which is the highest of each (`understudy.ledger.retention`).
+Above the horizon all records are there, whichever ledgers were pruned and how far; findings are as certain as
+in whole ledgers. Nothing below the horizon is judged.
+
+`*.pruned.ledger.*` files keep the highest id and tag of each (`understudy.ledger.retention`). `condense`
+turns these into events of kind `horizon`.
 """
 
 from __future__ import annotations
@@ -14,26 +16,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 WHOLE = frozenset({"torn"})
-"""Labels of findings about a range of tags as one thing, which does not count if it begins below."""
+"""Labels of findings about a whole range of tags. They are dropped if the range begins below the horizon."""
 
 
 @dataclass(slots=True, frozen=True)
 class Horizon:
-    """`ids`: queue, epoch, floor. `tags`: prod, floor. Small: a row for each queue and epoch, and session."""
+    """`ids`: queue, epoch, floor. `tags`: prod, floor. Small: one row per queue and epoch, or per session."""
 
     ids: DataFrame
     tags: DataFrame
 
     def of_ids(self, frame: DataFrame) -> DataFrame:
-        """What of queue, epoch, first..last and more lies above."""
+        """The parts of ranges (queue, epoch, first..last) above the horizon."""
         return _above(frame, self.ids, ["queue", "epoch"])
 
     def of_findings(self, frame: DataFrame) -> DataFrame:
-        """The same of FINDING_SCHEMA or some of its columns: ids, or publish tags where there is no queue."""
+        """The same for findings: ranges of ids, or of publish tags if there is no queue column."""
         if "epoch" in frame.columns:
             return self.of_ids(frame)
         if "queue" in frame.columns:
-            return frame  # logical numbers, of sends that are there
+            return frame  # logical numbers of sends that are in the ledgers
         begun = frame.join(F.broadcast(self.tags), "prod", "left").where(
             F.col("floor").isNull() | (F.col("first") > F.col("floor")) | ~F.col("label").isin(*WHOLE)
         )

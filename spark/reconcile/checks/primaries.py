@@ -1,4 +1,5 @@
-"""One primary at a time: ids given by two, and confirms by one that had a successor (invariant 8)."""
+"""Checks that there is one primary at a time (invariant 8): no ids from two, no confirms after a
+successor."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from spark.reconcile.ledgers.state import LedgerState
 
 
 def enqueued_by_two(events: DataFrame, suspects: DataFrame) -> DataFrame:
-    """FINDING_SCHEMA by queue and epoch: ids that two processes gave. `suspects`: queue, epoch,
+    """FINDING_SCHEMA by queue and epoch: ids that two processes assigned. `suspects`: queue, epoch,
     first..last of ids with more than one `enqueue`.
 
-    A primary gives ids in the epoch that it serves. Those below are of a queue that follows another broker's:
-    one that is killed takes what its disk had not yet once more.
+    A primary assigns ids in the epoch that it serves. Ids of lower epochs belong to a queue mirror: after a
+    kill, it fetches again what its disk did not have.
     """
     rows = events.where("kind = 'enqueue' and epoch >= view").select(
         "writer", "incarnation", "queue", "epoch", "first", "last"
@@ -33,7 +34,7 @@ def enqueued_by_two(events: DataFrame, suspects: DataFrame) -> DataFrame:
 
 
 def only_twice(twice: DataFrame, by_two: DataFrame) -> DataFrame:
-    """Of `enqueued-twice`, what is not the same ids given by two processes."""
+    """The findings of `enqueued-twice` without those of ids that two processes assigned."""
     keys = ["queue", "epoch"]
     hits = overlap(
         twice.select(*keys, "first", "last"), by_two.select(*keys, "first", "last"), keys, small=True
@@ -44,8 +45,8 @@ def only_twice(twice: DataFrame, by_two: DataFrame) -> DataFrame:
 
 @dataclass(slots=True, frozen=True)
 class Late:
-    """Enqueues by the owner of epoch `view` after `after_us`, by its own clock, came after the first enqueue
-    in a later epoch, at `next_us` by the clock of `successor`."""
+    """Enqueues by the owner of epoch `view` after `after_us` (its own clock) came after the first enqueue of
+    a later epoch, at `next_us` (the clock of `successor`)."""
 
     writer: str
     incarnation: int
@@ -56,7 +57,7 @@ class Late:
 
 
 def late_enqueues(ledgers: LedgerState, clocks: Clocks) -> list[Late]:
-    """Where a primary noted enqueues although another one certainly had begun: normally nowhere."""
+    """Enqueues that a primary recorded after its successor had certainly begun. Normally none."""
     out = []
     for old in ledgers.promotions:
         writer = ledgers.writers[old.node, old.incarnation]
@@ -80,8 +81,8 @@ LATE = "writer string, incarnation long, view long, after_us long, successor str
 
 
 def overlapping(events: DataFrame, late: Sequence[Late], ledgers: LedgerState, clocks: Clocks) -> DataFrame:
-    """FINDING_SCHEMA `two-primaries`, note overlap, by queue and epoch: enqueued and confirmed by the owner
-    of an epoch certainly after the owner of a later one had begun."""
+    """FINDING_SCHEMA `two-primaries`, note overlap, by queue and epoch: ids enqueued and confirmed by the
+    owner of an epoch, certainly after the owner of a later epoch had begun."""
     session = events.sparkSession
     table = F.broadcast(session.createDataFrame([astuple(one) for one in late], LATE))
     runs = events.where("kind = 'enqueue' and prod is not null and pfirst is not null").select(

@@ -1,4 +1,4 @@
-"""Quarantine: what it holds was in no later primary's line, and what was in none is there (invariant 15)."""
+"""Checks of quarantine (invariant 15): it holds exactly the messages that no later primary had."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ KEYS = ["queue", "epoch"]
 
 
 def served(events: DataFrame, ledgers: LedgerState) -> DataFrame:
-    """FINDING_SCHEMA by queue and epoch: quarantined, though a process that became primary later had it.
+    """FINDING_SCHEMA by queue and epoch: quarantined, although a later primary had the message.
 
-    What that process itself put into quarantine was not in its line.
+    Messages that this primary itself put into quarantine do not count.
     """
     promoted = [(p.node, p.incarnation, p.epoch) for p in ledgers.promotions]
     served = events.sparkSession.createDataFrame(promoted, "writer string, incarnation long, serving long")
@@ -35,7 +35,7 @@ def served(events: DataFrame, ledgers: LedgerState) -> DataFrame:
 
 
 def returned_owners(ledgers: LedgerState) -> list[int]:
-    """Epochs whose primary notes what is on its disk, ended, and was in sync again in a later epoch."""
+    """Epochs whose primary records its disk, ended, and got in sync again in a later epoch."""
     return sorted(
         promotion.epoch
         for promotion in ledgers.promotions
@@ -52,17 +52,17 @@ def returned_owners(ledgers: LedgerState) -> list[int]:
 
 
 def replicated_queues(ledgers: LedgerState) -> list[str]:
-    """Queues whose messages are replicated, as their definition says, or that more than one broker knows."""
+    """Queues that are replicated: by their definition, or because more than one broker knows them."""
     brokers = {w.name for w in ledgers.writers.values() if w.role == "broker"}
     known = {queue for queue, names in ledgers.definers.items() if len(names & brokers) > 1}
     return sorted(ledgers.replicated | known)
 
 
 def missing(events: DataFrame, suspects: DataFrame, ledgers: LedgerState, noted: DataFrame) -> DataFrame:
-    """FINDING_SCHEMA by queue and epoch: on the disk of a primary that came back, in no other node's ledgers,
-    and yet not in quarantine.
+    """FINDING_SCHEMA by queue and epoch: on the disk of a primary that came back, in no other node's ledger,
+    and not in quarantine.
 
-    `suspects`: ids that one node alone ever had, without a fate. `noted`: `replication.acks`.
+    `suspects`: ids without a fate that only one node ever had. `noted`: the result of `replication.acks`.
     """
     session = events.sparkSession
     queues = session.createDataFrame([(queue,) for queue in replicated_queues(ledgers)], "queue string")

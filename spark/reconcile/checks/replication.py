@@ -1,8 +1,8 @@
-"""Did every confirm wait? Confirmed ids against what each node had acknowledged (invariant 2).
+"""Checks that every confirm waited for the acks of all in-sync nodes (invariant 2).
 
-What was acknowledged, and who was in sync when, are few ranges of positions: they are collected, and the
-driver works out which positions a node that counted had *not* acknowledged. Only confirmed runs at such a
-position are looked at, normally none.
+The acks and the in-sync times are few ranges of positions, which the driver collects. It computes the
+positions that an in-sync node had *not* acknowledged. Only confirmed runs at such positions are checked;
+normally there are none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LACK_SCHEMA = StructType(
 
 @dataclass(slots=True, frozen=True)
 class Stay:
-    """A backup was in sync with the primary `owner` of `view` for these positions, without a break."""
+    """A backup was in sync with `owner`, the primary of `view`, for these positions without a break."""
 
     view: int
     owner: str
@@ -42,15 +42,15 @@ class Stay:
     n_first: int
     n_last: int
     excluded_us: int | None
-    """By the owner's clock; None: it stayed to the end of the epoch."""
+    """When the backup was excluded, by the owner's clock; None: it stayed to the end of the epoch."""
 
 
 @dataclass(slots=True, frozen=True)
 class Lack:
-    """Positions of `view` that `node`, which counted, did not acknowledge; the columns of LACK_SCHEMA.
+    """Positions of `view` that the in-sync node `node` did not acknowledge; the columns of LACK_SCHEMA.
 
-    `beyond`: they lie behind all that it acknowledged in that stay. `disk`: it is about what must be on disk;
-    then `node` may be the owner itself.
+    `beyond`: they follow the last position that it acknowledged in that stay. `disk`: the missing acks are
+    those for the disk; then `node` may be the owner itself.
     """
 
     view: int
@@ -64,8 +64,10 @@ class Lack:
 
 
 def acks(events: DataFrame) -> DataFrame:
-    """kind, view, node, reason, first..last: positions that were acknowledged (kind replicated, by the node
-    to the primary) or noted as being on the writer's own disk (kind durable). Few rows."""
+    """kind, view, node, reason, first..last: acknowledged positions. Few rows.
+
+    Kind replicated: a backup acknowledged them to the primary. Kind durable: they are on the writer's own
+    disk."""
     own = F.when(F.col("kind") == "durable", F.col("writer")).otherwise(F.col("peer"))
     noted = events.where("kind in ('replicated', 'durable')").select(
         "kind", F.col("epoch").alias("view"), own.alias("node"), "reason", "first", "last"
@@ -74,7 +76,7 @@ def acks(events: DataFrame) -> DataFrame:
 
 
 def stays(ledgers: LedgerState) -> list[Stay]:
-    """From the `insync` records of the owner of each epoch."""
+    """The stays of all backups, from the `insync` records of each epoch's owner."""
     owners = {(p.epoch, p.node) for p in ledgers.promotions}
     by_owner: dict[tuple[int, str], list[SyncChange]] = defaultdict(list)
     for change in ledgers.changes:
@@ -94,10 +96,10 @@ def stays(ledgers: LedgerState) -> list[Stay]:
 
 
 def unacknowledged(ledgers: LedgerState, noted: Iterable[Mapping[str, Any]]) -> list[Lack]:
-    """What `acks` lacks of that which confirms had to wait for.
+    """The acks that confirms had to wait for and that `acks` does not contain.
 
-    A primary that never writes `durable` is not asked for its disk, nor are its backups. What lies past the
-    last such record of one that was killed is unknown.
+    If a primary never writes `durable`, neither its own disk nor its backups' disks are checked. After a
+    kill, the state of the disk beyond the last such record is unknown.
     """
     copied: dict[tuple[int, str], list[Span]] = defaultdict(list)
     on_disk: dict[tuple[int, str], list[Span]] = defaultdict(list)
@@ -125,7 +127,7 @@ def unacknowledged(ledgers: LedgerState, noted: Iterable[Mapping[str, Any]]) -> 
 
 
 def _lacks(stay: Stay, spans: Sequence[Span], *, disk: bool) -> list[Lack]:
-    """The holes of `spans` in a stay, and what lies behind the last of them."""
+    """The gaps between `spans` in a stay, and the positions after the last span."""
     due, out = stay.n_first, []
     inside = sorted(span for span in spans if span[1] >= stay.n_first and span[0] <= stay.n_last)
 
@@ -144,13 +146,13 @@ def _lacks(stay: Stay, spans: Sequence[Span], *, disk: bool) -> list[Lack]:
 def early_confirms(
     events: DataFrame, confirmed: DataFrame, lacks: Sequence[Lack], ahead_us: Mapping[tuple[str, str], int]
 ) -> DataFrame | None:
-    """FINDING_SCHEMA `early` by queue and epoch: confirmed although a node that counted had not acknowledged.
-    None if that is nowhere so.
+    """FINDING_SCHEMA `early` by queue and epoch: confirmed although an in-sync node had not acknowledged.
+    None if there is no such confirm.
 
-    Beyond a backup's last acknowledgement two things excuse a missing one: the confirm came after the
-    backup's exclusion, or the backup's own ledger shows that it applied the run (the primary was killed
-    before it could write that down). `ahead_us`: by how much the clock of a primary is ahead of a
-    producer's at most; a pair that is not there leaves the time of a confirm open.
+    After a backup's last ack, two things excuse a missing ack. Either the confirm came after the backup was
+    excluded, or the backup's own ledger shows that it applied the run, and the primary was killed before it
+    could record the ack. `ahead_us`: by how much a primary's clock is at most ahead of a producer's; without
+    an entry the time of a confirm is unknown.
     """
     session = events.sparkSession
     missing = F.broadcast(session.createDataFrame([astuple(lack) for lack in lacks], LACK_SCHEMA))
@@ -185,7 +187,7 @@ def _cases(due: DataFrame) -> list[Any]:
 
 
 def _uncopied(events: DataFrame, open_ones: DataFrame) -> DataFrame:
-    """What of it the ledger of the backup itself does not show either."""
+    """The parts of `open_ones` that the backup's own ledger does not show either."""
     wanted = islands(open_ones, ["queue", "epoch"])
     put = events.where("kind = 'backup_enqueue'").select("writer", "queue", "epoch", "first", "last")
     have = overlap(put, wanted, ["queue", "epoch"], small=True)
@@ -206,7 +208,8 @@ def _uncopied(events: DataFrame, open_ones: DataFrame) -> DataFrame:
 def _before_exclusion(
     events: DataFrame, open_ones: DataFrame, ahead_us: Mapping[tuple[str, str], int]
 ) -> DataFrame:
-    """Of the unacknowledged runs of a backup that was excluded: those certainly confirmed before that."""
+    """Runs that an excluded backup did not acknowledge, and that were certainly confirmed before the
+    exclusion."""
     runs = open_ones.select(
         "prod", F.col("tag").alias("first"), (F.col("tag") + F.col("last") - F.col("first")).alias("last"),
         "queue", "epoch", (F.col("first") - F.col("tag")).alias("shift"), "owner", "node", "excluded_us",

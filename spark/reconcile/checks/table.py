@@ -1,9 +1,9 @@
-"""All checks of the reconciling job as a table: the facts that are worked out, then the checks that use them.
+"""All checks of the reconciling job as a table: first the facts to compute, then the checks that use them.
 
-Each entry has a name, the names of what it needs, and a function of these. An entry may need what is GIVEN
-and what stands above it; `run` works from top to bottom. The sweep over all ids counts what looks suspicious
-(`contents.SUSPICIONS`), and the state of the ledgers says who served and what kinds of records there are. So
-most checks of an ordinary run return None ("nothing to look at") at once.
+Each entry has a name, the names of its inputs, and a function of these. Inputs are the values of GIVEN and
+the entries above; `run` works from top to bottom. The sweep over all ids counts suspicious ids
+(`contents.SUSPICIONS`), and the state of the ledgers shows who served and which kinds of records exist. In an
+ordinary run most checks therefore return None ("nothing to check") at once.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that is worked out once, from the facts in `needs`, in this order.
+    """A value that is computed once. `needs`: names of the facts that `run` takes, in this order.
 
-    `stage`: what is told to who waits, before it; empty: still the same as before.
+    `stage`: the progress text to show before; empty: the previous one still applies.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of the facts in `needs`. `run` gives findings (FINDING_SCHEMA), or None: nothing to look at."""
+    """A check of the facts in `needs`. `run` returns findings (FINDING_SCHEMA), or None: nothing to check."""
 
     name: str
     needs: tuple[str, ...]
@@ -59,8 +59,8 @@ class Check:
 
 
 GIVEN = ("packed", "plain", "ledgers", "hulls", "pruned")
-"""`packed`: events that hold a block. `plain`: the others. `hulls`: by which the driver sees whether order is
-plain. `pruned`: whether some ledger begins where another ended."""
+"""`packed`: events that hold a block. `plain`: all other events. `hulls`: events that show whether ids are in
+plain order. `pruned`: whether some ledger is pruned."""
 
 
 # -- facts that need more than one call
@@ -80,7 +80,8 @@ def _events(rest: DataFrame, packed: DataFrame, close: Interest) -> DataFrame:
 
 
 def _exact(rest: DataFrame, packed: DataFrame, answers: tuple[Spans, Spans]) -> DataFrame:
-    """Events with every enqueued run as it was noted. They cost as much as there are: for what is rare."""
+    """Events with every enqueued run as recorded. The cost grows with the number of runs: for rare checks
+    only."""
     every_run = expand(packed, Interest(answers[0], everything=True))
     return rest.unionByName(unshelve(packed)).unionByName(every_run)
 
@@ -118,7 +119,7 @@ def _totals(segments: DataFrame) -> list[dict[str, Any]]:
 
 
 def _suspicious(totals: Rows) -> dict[str, int]:
-    """Ids of each of SUSPICIONS."""
+    """Number of ids for each of SUSPICIONS."""
     return {name: sum(row[name] for row in totals) for name in contents.SUSPICIONS}
 
 
@@ -171,14 +172,14 @@ FACTS = (
 )  # fmt: skip
 
 
-# -- checks that look only where they can find
+# -- checks that run only where they can find something
 
 
 def _early(
     exact: DataFrame, confirmed: DataFrame, lacks: Sequence[replication.Lack], ledgers: LedgerState,
     known: clocks.Clocks,
 ) -> DataFrame | None:  # fmt: skip
-    """What was confirmed early; None where every node acknowledged every position that it had to."""
+    """Ids confirmed early; None if every node acknowledged every required position."""
     if not lacks:
         return None
     producers = {w.name for w in ledgers.writers.values() if w.role == "producer"}
@@ -260,7 +261,7 @@ CHECKS = (
 
 
 def run(given: Facts, progress: Callable[[str], None]) -> tuple[Facts, list[DataFrame]]:
-    """All facts by name, and the findings of each check that looked at something. `given`: all of GIVEN."""
+    """Compute all facts by name, and the findings of each check. `given`: a value for each of GIVEN."""
     facts = dict(given)
     for fact in FACTS:
         if fact.stage:
@@ -276,7 +277,7 @@ def _there(frames: Iterable[DataFrame | None]) -> Iterable[DataFrame]:
 
 
 def ids(facts: Facts) -> list[dict[str, Any]]:
-    """What became of the ids of each queue and epoch, without what only looks suspicious."""
+    """The totals of ids for each queue and epoch, without the suspicions."""
     return [
         {name: value for name, value in row.items() if name not in contents.SUSPICIONS}
         for row in facts["totals"]
@@ -284,7 +285,7 @@ def ids(facts: Facts) -> list[dict[str, Any]]:
 
 
 def described(facts: Facts) -> list[dict[str, Any]]:
-    """`clocks` of the result, relative to the first primary."""
+    """The `clocks` of the result, relative to the first primary."""
     ledgers: LedgerState = facts["ledgers"]
     if not ledgers.promotions:
         return []

@@ -1,4 +1,4 @@
-"""A transaction is on a node as a whole or not at all (invariant 7)."""
+"""Checks that a node has a transaction as a whole or not at all (invariant 7)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PROCESS = ["writer", "incarnation"]
 
 
 def torn(events: DataFrame, ledgers: LedgerState) -> DataFrame:
-    """FINDING_SCHEMA by prod: tags of a committed transaction of which a node (note) has a part only.
+    """FINDING_SCHEMA by prod: tags of a committed transaction of which a node (the note) has only a part.
 
-    What was unrouted is nowhere, and what is in queues that are not replicated on one node alone: both count
-    as there. The last words of a process that was killed may be half written.
+    Unrouted messages, and messages of queues that are not replicated, count as present. The last records of a
+    killed process may be incomplete, and are not judged.
     """
     commits = events.where("kind = 'commit'").select(
         "prod", "first", "last", F.col("first").alias("c_first"), F.col("last").alias("c_last"),

@@ -1,7 +1,7 @@
-"""Are the ledgers whole? Judges, on the driver, the few events that say who wrote and how each writer ended.
+"""Judges whether the ledgers are whole, from the few events about writers and their ends. Runs on the driver.
 
-Pure: rows in, a `LedgerState` out. Invariant 30: what a ledger has lost is reported, it never reads as "no
-loss".
+Pure: rows in, a `LedgerState` out. Invariant 30: lost records of a ledger are reported; they never count as
+"no loss".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark.reconcile.ledgers.state import STANDALONE, Hole, LedgerState, Promoti
 from spark.schema import NOT_PARQUET, PRUNED_NAME
 
 TRAFFIC = frozenset({"enqueue", "backup_enqueue", "dequeue", "backup_dequeue", "replicated"})
-"""Kinds that a broker writes only in an epoch that somebody opened."""
+"""Kinds that a broker writes only in an epoch that a promotion opened."""
 
 
 class Event(Protocol):
@@ -36,12 +36,12 @@ def _str(event: Event, name: str) -> str:
 
 
 Where = Callable[[str, int, int, int], str]
-"""Writer, incarnation, first and last `wseq` that are missing -> in which file, in words, or ""."""
+"""Writer, incarnation, first and last missing `wseq` -> the file in words, or ""."""
 
 
 def assemble(events: Iterable[Event], where: Where = lambda *_: "", *, let_go: bool = False) -> LedgerState:
-    """From the events of STATE_KINDS to the whole picture. `where` is asked only for what is missing.
-    `let_go`: whether clients may be outlived."""
+    """Build the state from the events of STATE_KINDS. `where` is called only for missing records. `let_go`:
+    whether clients may count as outlived."""
     ledgers = LedgerState()
     torn: list[Event] = []
     for event in events:
@@ -88,7 +88,7 @@ def _enter_seal(ledgers: LedgerState, writer: Writer, event: Event) -> None:
 
 
 def _enter_pruned(ledgers: LedgerState, writer: Writer, event: Event) -> None:
-    if _int(event, "first") < _int(event, "last"):  # the record itself has the last of the numbers
+    if _int(event, "first") < _int(event, "last"):  # the `pruned` record itself has the last number
         writer.chains.append((_int(event, "first"), _int(event, "last") - 1))
     writer.pruned_us = max(writer.pruned_us, _int(event, "ts_us"))
     writer.pruned_damaged |= _str(event, "reason") == "damaged"
@@ -151,11 +151,11 @@ _ENTER: dict[str, Callable[[LedgerState, Writer, Event], None]] = {
     "demote": _enter_demotion,
     "insync": _enter_change,
 }
-"""By the kind of the event."""
+"""Handlers by kind of event."""
 
 
 def _check_chain(writer: Writer) -> None:
-    """Holes in, and repetitions of, the writer's own count of its records. The first number is 0."""
+    """Find gaps and repetitions in the writer's own record numbers, which start at 0."""
     expected = 0
     for first, last in sorted(writer.chains):
         if first > expected:
@@ -166,7 +166,7 @@ def _check_chain(writer: Writer) -> None:
 
 
 def _place_torn(ledgers: LedgerState, torn: list[Event]) -> None:
-    """A torn last line is what a crash leaves; any other line that cannot be read is something missing."""
+    """A crash excuses one torn last line. Any other unreadable line counts as missing."""
     ledgers.unreadable = len(torn)
     by_file: dict[str, list[Event]] = defaultdict(list)
     for event in torn:
@@ -208,9 +208,9 @@ def _find_gaps(ledgers: LedgerState, where: Where) -> None:
 
 
 def _included_later(ledgers: LedgerState) -> list[tuple[str, int]]:
-    """Brokers, and the epoch in which they got in sync after the last that their own ledgers know.
+    """Brokers, each with an epoch in which it got in sync and which is later than any in its own ledgers.
 
-    A ledger that knows no epoch yet (0) may be one of a broker that was killed just then.
+    A broker whose ledger knows no epoch (0) is left out: it may have been killed just then.
     """
     known: dict[str, Writer] = {}
     for writer in sorted(ledgers.writers.values(), key=lambda w: w.incarnation):
@@ -261,7 +261,7 @@ def _judge_writer(ledgers: LedgerState, w: Writer) -> None:
 
 
 def _absent(ledgers: LedgerState) -> Iterator[str]:
-    """Ledgers of brokers of which others tell, and which are not here."""
+    """A sentence for each ledger of a broker that other ledgers mention and that is missing here."""
     present = {w.name for w in ledgers.writers.values()}
     mentioned = {p.previous for p in ledgers.promotions}
     mentioned |= {name for change in ledgers.changes for name in (*change.names, change.peer)}

@@ -1,6 +1,6 @@
-"""How each writer ended: by its seal, by what others say of it, or in nobody's knowledge.
+"""Decides how each writer ended: by its own seal, by records of other writers, or unknown.
 
-Pure: works on the `Writer`s of `LedgerState`, which says what follows from it. Used by `assemble` alone.
+Pure: sets `end` of the `Writer`s in a `LedgerState`. Used by `assemble` alone.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ ENDLESS = {
     "producer": "so what it sent, and what was confirmed to it, after its last record is not known",
     "consumer": "so what it received and acked after its last record is not known",
 }
-"""What a client's ledger without a seal leaves open."""
+"""What stays unknown about a client whose ledger has no seal, by role."""
 OUTLIVED_US = 86_400_000_000
-"""How much older than all that brokers still tell the last record of a client without a seal must be, before
-what it kept to itself is past judging: the kit notes things seconds late, and clocks may be hours apart."""
+"""A client without a seal no longer counts once its last record is this much older than all brokers' ledgers.
+
+The margin is large because the kit writes records seconds late, and clocks may differ by hours."""
 
 
 def name_ends(ledgers: LedgerState) -> None:
-    """Sealed, or crashed as somebody else's record tells, or unknown.
+    """Set each writer's end: sealed, crashed (if another record shows it), or unknown.
 
-    Only a broker may lack its end. Its ledger is written before a confirm leaves, so whatever mattered is in
-    it, and the lock of its folder makes its lives follow each other. A client notes what it sent, and what
-    came of it, a while later, and two of its lives may run at once: a later one says nothing of this one.
+    Only a broker's missing seal can be excused. A broker writes its ledger before it sends a confirm, so the
+    ledger has everything that matters; and the lock of its data directory keeps its lives apart. A client
+    writes its records later, and two of its lives may overlap: a later life proves nothing about this one.
     """
     brokers = [w for w in ledgers.writers.values() if w.role not in ENDLESS]
     latest: dict[str, int] = {}
@@ -50,9 +51,10 @@ def name_ends(ledgers: LedgerState) -> None:
 
 
 def let_outlived_go(ledgers: LedgerState) -> None:
-    """A client without a seal does not count any more once the brokers' ledgers begin OUTLIVED_US after its
-    last record, for they were pruned: every id that was given, and every tag that was used, until then is
-    below the horizon, and not judged. Should it have lived on without its ledger, what it sent is unsent.
+    """Mark clients without a seal as outlived once pruned brokers' ledgers begin OUTLIVED_US after them.
+
+    All ids and tags of the client's time are then below the horizon, and are not judged. If the client lived
+    on without a ledger, its later messages count as unsent.
     """
     brokers = [w for w in ledgers.writers.values() if w.role not in ENDLESS]
     if not any(w.pruned_us for w in brokers):
@@ -65,7 +67,7 @@ def let_outlived_go(ledgers: LedgerState) -> None:
 
 
 def until(writer: Writer) -> str:
-    """How long a client without a seal is in the way."""
+    """End of a sentence: until when a client without a seal prevents a proof."""
     if writer.role not in ENDLESS or not writer.last_us:
         return ""
     due = datetime.fromtimestamp((writer.last_us + OUTLIVED_US) / 1e6, UTC).isoformat(" ", "seconds")

@@ -1,6 +1,6 @@
-"""In which file a record of a writer lies, or should: for sentences that an operator can act on.
+"""Finds the file that holds, or should hold, a record of a writer, for sentences that an operator can act on.
 
-Opens the first record of a file only when it is asked, which is where something is missing.
+It reads the first record of a file only on demand, that is, when records are missing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 NAME = re.compile(r"(?P<writer>.+)-(?P<incarnation>\d+)-(?P<number>\d+)\.(?:pruned\.)?ledger\.")
-"""`<writer>-<incarnation>-<k>.ledger.<form>`, as the writers name their files."""
+"""The name of a ledger file: `<writer>-<incarnation>-<k>.ledger.<form>`."""
 
 
 class Places:
-    """Files of each process, by their numbers and the first `wseq` in each."""
+    """The files of each process, with their numbers and the first `wseq` of each."""
 
     def __init__(self, ledgers: Iterable[Path]) -> None:
         self._files: dict[tuple[str, int], list[tuple[int, Path]]] = defaultdict(list)
@@ -29,8 +29,8 @@ class Places:
         self._heads: dict[Path, int | None] = {}
 
     def of_gap(self, writer: str, incarnation: int, first: int, last: int) -> str:
-        """Where records first..last should be: a file, "between" two, or one that is not there; "" if the
-        names of the files do not tell."""
+        """Where records first..last should be: in a file, between two files, or in a missing file. Returns ""
+        if the file names do not show it."""
         before, after = (
             self._holds(writer, incarnation, first - 1),
             self._holds(writer, incarnation, last + 1),
@@ -48,7 +48,7 @@ class Places:
         return f"between {before[1].name} and {after[1].name}"
 
     def _holds(self, writer: str, incarnation: int, wseq: int) -> tuple[int, Path] | None:
-        """The file with this record, if it is there: the last that begins no later."""
+        """The file that would hold this record: the last one that begins no later."""
         found = None
         for number, path in sorted(self._files[writer, incarnation]):
             head = self._head(path)

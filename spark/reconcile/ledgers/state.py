@@ -1,6 +1,7 @@
-"""What is known of the ledgers themselves: their writers, promotions, changes of the in-sync set, holes.
+"""The state of the ledgers themselves: writers, promotions, changes of the in-sync set, and holes.
 
-Values only. `assemble.py` fills them from events, `ends.py` says how each writer ended, the checks read them.
+Values only. `assemble.py` fills them from events, `ends.py` decides how each writer ended, and the checks
+read them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 STANDALONE = "standalone"
-"""Why a broker of no cluster promotes itself."""
+"""The reason in the promotion of a broker that belongs to no cluster."""
 
 Process = tuple[str, int]
 """A writer and its incarnation."""
@@ -17,11 +18,12 @@ Process = tuple[str, int]
 
 @dataclass(slots=True, frozen=True)
 class Inventory:
-    """Whose word counts for what is in the queues at the end.
+    """The processes whose records say what is in the queues at the end.
 
-    `complete`: each last owner ended cleanly, so that an id that none lists is not there; otherwise an id
-    without a fate is unknown, not lost. `processes`: whose `present` records count. `owners`: the processes
-    that served last and ended cleanly, one for each line: what such a one once held it must account for.
+    `complete`: each last owner ended cleanly, so an id that no owner lists is not in a queue. Otherwise an id
+    without a fate is unknown, not lost. `processes`: those whose `present` records count. `owners`: the
+    processes that served last and ended cleanly, one for each line. An owner must account for every id that
+    it once held.
     """
 
     complete: bool
@@ -31,7 +33,8 @@ class Inventory:
 
 @dataclass(slots=True)
 class Writer:
-    """One process life of a writer, by its ledger. Times in microseconds since 1970, by its own clock."""
+    """One life of a writer process, as its ledger shows it. Times in microseconds since 1970, by its own
+    clock."""
 
     name: str
     incarnation: int
@@ -43,25 +46,25 @@ class Writer:
     pruned_us: int = 0
     """Records up to this time were pruned; 0: none."""
     goes_on: bool = False
-    """There are ledgers of it beyond what pruning left."""
+    """Some records of it come from files that are not pruned."""
     pruned_damaged: bool = False
-    """Not all of what was pruned could be read."""
+    """Some of the pruned records could not be read."""
     records: dict[str, int] = field(default_factory=dict)
     views: dict[int, tuple[int, int]] = field(default_factory=dict)
     demoted: dict[int, int] = field(default_factory=dict)
-    """When it ceased to serve an epoch that it outlived."""
+    """Epoch -> when this process stopped serving it, if it went on running."""
     enqueues: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """When it first and last noted an `enqueue`, by view."""
+    """View -> times of the first and last `enqueue` record."""
     chains: list[tuple[int, int]] = field(default_factory=list)
     sealed: bool = False
     end: str = "unknown"
-    """sealed | crashed (a broker, and somebody says so) | outlived (a client without a seal, of whose time
-    no broker's ledgers tell any more) | unknown."""
+    """sealed | crashed (a broker, by another ledger's record) | outlived (a client without a seal, and all
+    brokers' ledgers begin after its time) | unknown."""
     ended_by: str = ""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     repeats: list[tuple[int, int]] = field(default_factory=list)
     torn: int = 0
-    """Lines of it that are no record."""
+    """Number of its lines that are not valid records."""
 
     @property
     def process(self) -> Process:
@@ -89,12 +92,12 @@ class SyncChange:
     names: tuple[str, ...]
     ts_us: int
     n: int = 0
-    """The position from which on it holds."""
+    """The position from which the change applies."""
 
 
 @dataclass(slots=True, frozen=True)
 class Hole:
-    """Records first..last (by `wseq`) of a process that are not there. `gap` or `torn-tail`."""
+    """Missing records first..last (by `wseq`) of a process. `kind`: `gap` or `torn-tail`."""
 
     kind: str
     writer: str
@@ -108,42 +111,43 @@ class Hole:
 
 @dataclass(slots=True)
 class LedgerState:
-    """What is known of the ledgers themselves; `missing` is a sentence for each thing that is not there."""
+    """The state of all ledgers. `missing`: one sentence for each thing that is missing."""
 
     writers: dict[Process, Writer] = field(default_factory=dict)
     promotions: list[Promotion] = field(default_factory=list)
     changes: list[SyncChange] = field(default_factory=list)
     queue_names: dict[str, str] = field(default_factory=dict)
     definers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Brokers that know a queue, by its UUID."""
+    """Queue UUID -> brokers that know the queue."""
     replicated: set[str] = field(default_factory=set)
-    """Queues whose messages backups are to hold."""
+    """Queues whose messages are replicated to backups."""
     clusters: set[str] = field(default_factory=set)
     members: set[str] = field(default_factory=set)
     """Brokers that are, or were, in a cluster."""
     missing: list[str] = field(default_factory=list)
     broken: bool = False
-    """A broker's or a consumer's records are missing: what is not in the ledgers may still have happened."""
+    """Records of a broker or consumer are missing: events that no ledger shows may have happened."""
     repeated: bool = False
-    """Some records are in the ledgers twice: a duplicate may be one in the ledgers only."""
+    """Some records occur twice: a duplicate may exist in the ledgers only."""
     unreadable: int = 0
     served: set[int] = field(default_factory=set)
-    """Epochs in which a broker noted traffic."""
+    """Epochs in which a broker recorded traffic."""
     holes: list[Hole] = field(default_factory=list)
     two_owners: list[int] = field(default_factory=list)
     """Epochs that more than one node opened."""
 
     @property
     def pruned_us(self) -> int:
-        """Up to when the ledgers were pruned at most; 0: they are whole."""
+        """The latest time up to which a ledger was pruned; 0: none was."""
         return max((w.pruned_us for w in self.writers.values()), default=0)
 
     def line_of(self, promotion: Promotion) -> str:
-        """Whose epochs follow each other: those of a cluster, or of one broker that was never in any."""
+        """The line of a promotion: its cluster, or one broker that never belonged to a cluster. Epochs follow
+        each other within a line."""
         if promotion.reason == STANDALONE and promotion.node not in self.members:
             return f"{STANDALONE} {promotion.node}"
         if len(self.clusters) < 2:
-            return ""  # a node of a new cluster does not know its name at once
+            return ""  # a node of a new cluster does not know the cluster's name at first
         return self.writers[promotion.node, promotion.incarnation].cluster
 
     def lines(self) -> list[list[Promotion]]:
@@ -154,11 +158,11 @@ class LedgerState:
         return list(out.values())
 
     def notes_disk(self, promotion: Promotion) -> bool:
-        """Whether the owner of an epoch notes what is on its disk (schema version 2)."""
+        """Whether the owner of an epoch records what is on its disk (schema version 2)."""
         return self.writers[promotion.node, promotion.incarnation].records.get("durable", 0) > 0
 
     def inventory(self) -> Inventory:
-        """Whose `present` records say what is in the queues at the end."""
+        """The processes whose `present` records list the queues at the end."""
         brokers = [w for w in self.writers.values() if w.role == "broker"]
         if self.promotions:
             complete, processes, owners = True, [], []

@@ -1,7 +1,7 @@
-"""The records that show a finding: writer, incarnation, wseq, kind and file, a few for its first range.
+"""Finds records that show a finding: writer, incarnation, wseq, kind and file; a few for its first range.
 
-Reads the ledgers once more (twice where confirms have to be found through tags), and only if something was
-found: what the transforms work on has its adjacent records joined.
+The transforms work on joined records. So this module reads the ledgers once more, and only if there are
+findings. It reads them twice if it must find confirms through tags.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from spark.ranges import size
 from spark.schema import GREATEST
 
 SHOWN = 8
-"""Records for one finding."""
+"""Most records for one finding."""
 EACH = 2
-"""Records of one kind by one process for one finding."""
+"""Most records of one kind and process for one finding."""
 FINDINGS = 100
-"""Findings that get any."""
+"""Most findings that get records."""
 
 WANTED = "place long, key string, w_first long, w_last long, kind_of string, point string"
 PUBLISHED = frozenset({"sent", "confirmed", "nacked", "returned"})
@@ -31,9 +31,9 @@ Finding = dict[str, Any]
 
 
 def attach(findings: Sequence[Finding], records: Callable[[], DataFrame]) -> None:
-    """Give each finding its `evidence`: empty for what is allowed, and where nothing can be pointed at.
+    """Set `evidence` of each finding; empty if the finding is allowed, or no record shows it.
 
-    `records` reads the ledgers anew, with the file of each record.
+    `records` reads the ledgers again, with the file of each record.
     """
     for finding in findings:
         finding.setdefault("evidence", [])
@@ -69,7 +69,7 @@ def _wanted(place: int, finding: Finding) -> list[tuple[Any, ...]]:
 
 
 def _look_up(records: DataFrame, wanted: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """The records that meet what is wanted, few of each kind and process for each place."""
+    """The records that match `wanted`, a few of each kind and process for each place."""
     tags = F.when(F.col("kind").isin("enqueue", "backup_enqueue"), F.col("pfirst")).otherwise(F.col("first"))
     process = F.when(
         (F.col("kind") == "sent") & F.col("pfirst").isNotNull(),
@@ -98,7 +98,7 @@ def _look_up(records: DataFrame, wanted: Sequence[tuple[Any, ...]]) -> list[dict
 
 
 def _published(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Where to look for the publish and the confirm of ids: by the tags of their enqueues."""
+    """Search terms for the publishes and confirms of ids, by the tags of their enqueues."""
     out = []
     for row in rows:
         if row["kind"] == "enqueue" and row["prod"] and row["pfirst"] is not None and "/" in row["key"]:
@@ -111,7 +111,7 @@ def _published(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def _best(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """At most SHOWN, each kind and process before a second record of it; oldest first."""
+    """At most SHOWN records, oldest first; each kind and process gets one before any gets a second."""
     unique = {(r["writer"], r["incarnation"], r["wseq"]): r for r in rows}
     seen: dict[tuple[Any, ...], int] = defaultdict(int)
     ranked = []

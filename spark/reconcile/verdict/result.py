@@ -1,7 +1,8 @@
-"""Findings and ledgers -> one answer, in words and as a dict that is printed as JSON (see `spark/README.md`).
+"""Turns findings and ledgers into one answer: a sentence, and a dict for JSON (see `spark/README.md`).
 
-Pure, on the driver. The rule: what was seen happening twice, out of order, or early, is a violation; what was
-*not* seen happening is one only if the ledgers are whole, else it is unknown and nothing is proven.
+Pure, on the driver. An event that the ledgers show twice, out of order or early is a violation. An event that
+they do *not* show is a violation only if the ledgers are whole; otherwise it is unknown, and nothing is
+proven.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ WORDS = {
     "unknown-producer": "enqueued for a producer whose ledger is not here",
     "reused": "publish tags used twice in one session: their confirms are ambiguous",
 }
-"""What each kind of finding says of its ids. The order is that of the report."""
+"""The words for each kind of finding, in the order of the report."""
 
 WORDS_NOTED = {
     ("two-primaries", "overlap"): "served while there were two primaries",
     ("quarantine-differs", "served"): "put into quarantine although a later primary had them",
     ("quarantine-differs", "missing"): "dropped without having been put into quarantine",
 }
-"""Where the note makes another sentence of it."""
+"""Other words for some pairs of kind and note."""
 
 COUNTED = (
     "copy-differs", "dequeued-twice", "acked-returned", "unexplained", "enqueued-by-two", "two-primaries",
     "quarantine-differs", "torn",
 )  # fmt: skip
-"""Kinds that have a number of their own, under their own name, among the totals."""
+"""Kinds that the totals count under their own names."""
 
 MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt"})
 MISSING = frozenset({"unknown-producer", "reused"})
@@ -70,7 +71,7 @@ NEEDS_EACH_ONCE = frozenset({"duplicate-illegal", "reordered", "dequeued-twice",
 
 @dataclass(slots=True)
 class Finding:
-    """One kind of finding in one place. `ranges` are the first few; `count` and `pieces` cover all.
+    """One kind of finding in one place. `ranges`: the first few; `count` and `pieces` cover all ranges.
 
     The numbers are ids where `epoch` is set, publish tags or logical numbers of `prod` otherwise.
     """
@@ -88,7 +89,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Numbers:
-    """What the transforms computed, collected. `ids` has a row for each queue and epoch."""
+    """The collected results of the transforms. `ids` has a row for each queue and epoch."""
 
     tags: Mapping[str, int]
     logical: Mapping[str, int]
@@ -100,7 +101,7 @@ class Numbers:
 
 
 def severity(kind: str, note: str | None, epoch: int | None, ledgers: LedgerState) -> str:
-    """violation, unknown (something is missing) or allowed."""
+    """VIOLATION, UNKNOWN (something is missing) or ALLOWED."""
     if kind in MILD:
         return ALLOWED
     if kind in MISSING:
@@ -130,7 +131,7 @@ def _owner_crashed(epoch: int | None, ledgers: LedgerState) -> bool:
 
 
 def gather(rows: Sequence[Mapping[str, Any]], ledgers: LedgerState) -> list[Finding]:
-    """Rows of `reconcile.findings` (a row a range, with totals of its group) -> findings."""
+    """Group the rows of `job.findings` (one row per range, with the totals of its group) into findings."""
     groups: dict[tuple[Any, ...], Finding] = {}
     for row in rows:
         key = (row["label"], row["queue"], row["epoch"], row["prod"], row["note"])
@@ -154,23 +155,22 @@ def gather(rows: Sequence[Mapping[str, Any]], ledgers: LedgerState) -> list[Find
 
 
 REACH_US = 60_000_000
-"""How far from a promotion a pause in confirms may lie and still belong to it."""
+"""Largest distance between a promotion and a pause in confirms that belongs to it."""
 
 
 def clocks_agree(ledgers: LedgerState, clocks: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether no producer's and no primary's clock is certainly off: else their times cannot be laid side by
-    side."""
+    """Whether the times of producers and primaries can be compared: none of their clocks is certainly off."""
     timed = {w.name for w in ledgers.writers.values() if w.role == "producer"}
     timed |= {p.node for p in ledgers.promotions}
     return not any(clock["sentence"] for clock in clocks if clock["writer"] in timed)
 
 
 def failovers(ledgers: LedgerState, pauses: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Each promotion after the first of its line, with the outage that producers saw, in ms (None: not on
-    both sides).
+    """Each promotion after the first of its line, with the outage that producers saw, in ms (None: no
+    confirms on both sides).
 
-    `around_ms`: from the last confirm before the promotion to the first after it, 0 if less than 20 ms.
-    `outage_ms`: the longest pause of confirms that touches the time from REACH_US before to as much after.
+    `around_ms`: from the last confirm before the promotion to the first one after it; 0 if less than 20 ms.
+    `outage_ms`: the longest pause of confirms within REACH_US before or after the promotion.
     """
     out = []
     starts = [line[0] for line in ledgers.lines() if not line[0].previous]
@@ -192,7 +192,7 @@ def failovers(ledgers: LedgerState, pauses: Sequence[tuple[int, int]]) -> list[d
 
 
 def result(ledgers: LedgerState, numbers: Numbers, files: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole answer. Its schema is written down in `spark/README.md`."""
+    """The whole answer. `spark/README.md` documents its schema."""
     found = gather(numbers.findings, ledgers)
     unknown = [f for f in found if f.severity == UNKNOWN]
     missing = [*ledgers.missing, *(_sentence(f, ledgers) for f in unknown)]
@@ -308,7 +308,7 @@ REMARKS = {
 
 
 def _remark(finding: Finding) -> str:
-    """What the note of a finding says of it, if anything."""
+    """The note of a finding in words, if it has one."""
     note = finding.note or ""
     if finding.kind == "early" and note:
         return ""
@@ -342,7 +342,7 @@ def _finding(finding: Finding, ledgers: LedgerState) -> dict[str, Any]:
 
 
 def _hole(hole: Hole) -> dict[str, Any]:
-    """A hole in a ledger among the findings; its numbers are those of the records (`wseq`)."""
+    """A hole in a ledger as a finding. Its numbers are record numbers (`wseq`)."""
     return {
         "kind": hole.kind, "severity": ALLOWED if hole.excused else UNKNOWN, "queue": None, "name": None,
         "epoch": None, "prod": f"{hole.writer}#{hole.incarnation}", "note": hole.file or None,
@@ -370,7 +370,7 @@ def _headline(
 
 
 def _begin(ledgers: LedgerState) -> str:
-    """That not all was judged, if so."""
+    """A sentence about pruned ledgers, if some are pruned."""
     if not ledgers.pruned_us:
         return ""
     when = datetime.fromtimestamp(ledgers.pruned_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
@@ -387,7 +387,7 @@ def _writer(writer: Writer) -> dict[str, Any]:
 
 
 def bands(ledgers: LedgerState) -> list[dict[str, Any]]:
-    """For the picture: which broker process was active, ready or joining, when, in which epoch."""
+    """For the chart: when each broker process was active, ready or joining, and in which epoch."""
     bands: list[dict[str, Any]] = []
     for writer in sorted(ledgers.writers.values(), key=lambda w: (w.name, w.first_us)):
         for view, (_, end) in sorted(writer.views.items()) if writer.role == "broker" else []:
@@ -402,7 +402,7 @@ def bands(ledgers: LedgerState) -> list[dict[str, Any]]:
 
 
 def _turns(writer: Writer, view: int, ledgers: LedgerState) -> list[tuple[int, str]]:
-    """From when on, in this view, the process was what."""
+    """The states of a process in this view, each with its start."""
     begin, end = writer.views[view]
     if any((p.node, p.incarnation, p.epoch) == (*writer.process, view) for p in ledgers.promotions):
         ceased = writer.demoted.get(view)
