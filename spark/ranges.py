@@ -16,17 +16,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
 OVERLAP_WIDTH = 4096
-"""Ids in a bucket of `overlap`: wide enough that most ranges lie in one, narrow enough that few share it."""
+"""Ids in a bucket of `overlap`. Most ranges should lie in one bucket, and few should share it."""
 
 
 def settle(frame: DataFrame, *, large: bool = False) -> DataFrame:
-    """Keep a frame that is used more than once, and let Spark forget how it was made.
+    """Cache a frame that is used more than once, and cut its lineage.
 
-    Without the latter every later step plans all earlier ones again, which on small ledgers takes longer than
-    the work itself. In one process a local checkpoint does both. On a cluster, where it would not outlive an
-    executor, the frame is only cached and its lineage kept. Spark Connect sends the whole plan with each
-    step, and takes no deep ones: there the checkpoint has two copies, so that any one executor may be lost.
-    `large` rows, of some MB, go to the disk: they would spoil what Spark makes of the sizes of all others.
+    With the lineage, every later step would plan all earlier ones again; on small ledgers this takes longer
+    than the work itself. In one process a local checkpoint does both. On a cluster a local checkpoint does
+    not survive the loss of an executor, so the frame is only cached and keeps its lineage. Spark Connect
+    sends the whole plan with each step, and rejects deep plans; there the checkpoint has two copies, so that
+    one executor may be lost. `large` rows of some MB go to disk, since they would distort Spark's size
+    estimates.
     """
     if (frame.sparkSession.conf.get("spark.master") or "").startswith("local"):
         if large:
@@ -67,7 +68,7 @@ def sweep(deltas: DataFrame, keys: Sequence[str], measures: Sequence[str]) -> Da
 
 
 def islands(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Union of ranges: those that touch or overlap become one. Keeps keys, first and last only."""
+    """Union of ranges: touching or overlapping ranges become one. Keeps only keys, first and last."""
     along = Window.partitionBy(*keys).orderBy("first")
     before = along.rowsBetween(Window.unboundedPreceding, -1)
     reach = F.max("last").over(before)
@@ -85,10 +86,10 @@ def islands(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def overlap(left: DataFrame, right: DataFrame, keys: Sequence[str], *, small: bool = False) -> DataFrame:
-    """Pairs of ranges that meet: columns of both (which share only keys, first, last) and where they meet.
+    """Pairs of overlapping ranges, with the columns of both sides, which share only keys, first and last.
 
-    `first` and `last` of the result are the intersection, `left_first` where the left range began. `small`
-    says that the right side fits in memory. Buckets keep it far from comparing everything with everything.
+    `first` and `last` of the result are the intersection; `left_first` is the start of the left range.
+    `small`: the right side fits in memory. Buckets avoid comparing every pair.
     """
 
     def bucket(value: Column) -> Column:

@@ -18,7 +18,7 @@ def timeline(events: DataFrame, width_us: int) -> DataFrame:
 
 
 def gaps(events: DataFrame) -> DataFrame:
-    """Times in which no producer noted a confirm: from_us, to_us. PULSE_SLACK_US and less may be missing."""
+    """Times without any confirm: from_us, to_us. Gaps up to PULSE_SLACK_US may be missing."""
     along = Window.orderBy("ts_us").rowsBetween(Window.unboundedPreceding, -1)
     pulses = events.where("kind = 'pulse'").select("ts_us", F.max("ts_last_us").over(along).alias("from_us"))
     return pulses.where("ts_us > from_us").select("from_us", F.col("ts_us").alias("to_us"))

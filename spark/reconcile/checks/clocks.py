@@ -1,10 +1,10 @@
-"""How far the clocks of the writers are apart: bounds from what must have happened before what.
+"""Bounds on the clock offsets of writers, derived from the order in which events must happen.
 
-A message is sent before it is enqueued, and enqueued before it is confirmed; it is enqueued before it is
-received, and received before the dequeue that its ack causes. Each such pair bounds the offset of two clocks
-from one side. A sample of the messages gives the bounds between clients and brokers, and a search for
-shortest paths over them the bounds between any writer and a broker. Nothing is assumed of the clocks but that
-they go on evenly; where they do not, their offset is unknown, and nothing is concluded from it.
+A message is sent before it is enqueued, enqueued before it is confirmed or received, and received before the
+dequeue that its ack causes. Each such pair of events bounds the offset of two clocks from one side. A sample
+of messages gives the bounds between clients and brokers. Shortest paths over these give the bounds between
+any writer and any broker. The only assumption is that clocks run evenly. Where they do not, the offset is
+unknown, and no check uses it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pyspark.sql import functions as F
 from spark.ranges import overlap, settle
 
 SAMPLE_EVERY = 1 << 20
-"""Of each session's tags, the first and every so manieth are looked at."""
+"""The sample has the first tag of each session, and every tag that is a multiple of this."""
 STAMP_US = 250_000
-"""A record's time may be that of the flush it was written with: no bound is better than this."""
+"""A record may carry the time of its flush, so no bound is more precise than this."""
 WORTH_SAYING_US = 2_000_000
-"""Clocks that are certainly further apart than this are mentioned."""
+"""The result mentions clocks that certainly differ by more than this."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Clocks:
     bounds: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def ahead_at_most(self, one: str, other: str) -> int | None:
-        """By how much the clock of `one` is ahead of that of `other` at most; None if unknown."""
+        """The most by which the clock of `one` can be ahead of the clock of `other`; None if unknown."""
         return 0 if one == other else self.bounds.get((one, other))
 
     def interval(self, one: str, other: str) -> tuple[int, int] | None:
@@ -44,8 +44,8 @@ class Clocks:
 
 
 def sessions(events: DataFrame) -> DataFrame:
-    """kind, writer, prod, point, ts_us, ts_last_us: who sent, enqueued and confirmed the first tag of each
-    session and every SAMPLE_EVERYth, and when. Few rows."""
+    """kind, writer, prod, point, ts_us, ts_last_us: which writer sent, enqueued and confirmed each sampled
+    tag, and when. Few rows."""
     of_run = F.col("kind") == "enqueue"
     first = F.when(of_run, F.col("pfirst")).otherwise(F.col("first"))
     last = first + F.col("last") - F.col("first")
@@ -59,8 +59,10 @@ def sessions(events: DataFrame) -> DataFrame:
 
 
 def receipts(events: DataFrame) -> DataFrame:
-    """kind, writer, client, queue, epoch, point, ts_us, ts_last_us: when the first and the last id that each
-    consumer got from each queue and epoch were enqueued, received, acked (by it) and dequeued. Few rows."""
+    """kind, writer, client, queue, epoch, point, ts_us, ts_last_us. Few rows.
+
+    When the first and the last id that each consumer received from each queue and epoch were enqueued,
+    received, acked by this consumer, and dequeued."""
     fresh = events.where("kind = 'received' and writer is not null and coalesce(reason, '') != 'redelivered'")
     one = F.struct("wseq", "first", "ts_us", F.coalesce("ts_last_us", "ts_us").alias("ts_last_us"))
     ends = fresh.groupBy("writer", "incarnation", "queue", "epoch").agg(
@@ -91,7 +93,7 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Bounds:
-    """Upper bounds of (clock of x - clock of y) that two writers give each other, the least of each."""
+    """The least upper bound of (clock of x - clock of y) for each pair of writers with common messages."""
 
     most: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -101,7 +103,7 @@ class Bounds:
 
 
 def pair_bounds(sent: Iterable[Row], got: Iterable[Row]) -> Bounds:
-    """From the rows of `sessions` and `receipts`: what came before, by one clock, did by the other too."""
+    """Bounds from the rows of `sessions` and `receipts`: the order of events holds by either clock."""
     bounds = Bounds()
     for rows in _grouped(sent, "prod", "point").values():
         for put in rows["enqueue"]:
@@ -126,10 +128,10 @@ def _grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], dict[str,
 
 
 def compare(found: Bounds, brokers: Iterable[str]) -> Clocks:
-    """From the bounds of pairs to bounds between any writer and each of `brokers`.
+    """Derive bounds between any writer and each of `brokers` from the bounds of pairs.
 
-    A pair whose bounds exclude each other says nothing (a clock was set, or a client wrote late); if all
-    together do, nothing is known.
+    A pair with contradictory bounds is ignored (a clock was set, or a client wrote late). If the bounds
+    contradict each other only together, nothing is known.
     """
     loose = {pair: us + STAMP_US for pair, us in found.most.items()}
     edges = {(x, y): us for (x, y), us in loose.items() if us + loose.get((y, x), abs(us)) >= 0}
@@ -145,7 +147,8 @@ def compare(found: Bounds, brokers: Iterable[str]) -> Clocks:
 
 
 def _shortest(edges: Mapping[tuple[str, str], int], start: str) -> dict[str, int] | None:
-    """Least sums of `edges` along paths from `start` (Bellman-Ford); None if they contradict each other."""
+    """Shortest distances from `start` along `edges` (Bellman-Ford); None if the edges contradict each
+    other."""
     far = {start: 0}
     nodes = {name for pair in edges for name in pair} | {start}
     for _ in nodes:
@@ -160,7 +163,7 @@ def _shortest(edges: Mapping[tuple[str, str], int], start: str) -> dict[str, int
 
 
 def duration(us: int) -> str:
-    """A length of time, roughly, in words."""
+    """An approximate duration in words."""
     for unit, size in (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000)):
         if us >= size * (1 if unit == "h" else 2):
             amount = us / size
@@ -169,7 +172,8 @@ def duration(us: int) -> str:
 
 
 def describe(clocks: Clocks, writers: Iterable[str], reference: str) -> list[dict[str, Any]]:
-    """`clocks` of the result: for each writer the interval of its clock less that of `reference`."""
+    """The `clocks` of the result: for each writer the interval of its clock minus the clock of
+    `reference`."""
     out = []
     for writer in sorted(set(writers) - {reference}):
         most, least = clocks.ahead_at_most(writer, reference), clocks.ahead_at_most(reference, writer)

@@ -1,4 +1,5 @@
-"""What became of every id: one sweep over (queue, epoch) counts, for each segment of ids, who says what."""
+"""The fate of every id: one sweep over each queue and epoch counts the records that cover each segment of
+ids."""
 
 from __future__ import annotations
 
@@ -37,13 +38,13 @@ def id_segments(
     events: DataFrame, confirmed: DataFrame, late: DataFrame, inventory: Inventory,
     digits: Mapping[Process, int],
 ) -> DataFrame:  # fmt: skip
-    """queue, epoch, first..last and ID_MEASURES: how many records of each sort cover the segment.
+    """queue, epoch, first..last and ID_MEASURES: the number of records of each sort that cover the segment.
 
     enqueued (by primaries), copied (by backups), confirmed (to the publisher), dequeued (with a reason, by
-    anyone), acked (says a consumer), fresh and flagged (received without and with `redelivered`), present (in
-    the final inventory), quarantined, held (once in a last owner's queue), late (see `order`), by_primary
-    and by_backup: dequeued by processes that ever served, as what they were then, in the `digits` of each
-    (see `dequeues`).
+    any node), acked (by a consumer's own ledger), fresh and flagged (received without and with
+    `redelivered`), present (in the final inventory), quarantined, held (once in a last owner's queue), late
+    (see `order`), by_primary and by_backup. The last two count dequeues by processes that ever served, in the
+    role that they had at that time, by the `digits` of each process (see `dequeues`).
     """
     kind, reason = F.col("kind"), F.coalesce("reason", F.lit(""))
     put = kind.isin("enqueue", "backup_enqueue")
@@ -94,8 +95,8 @@ SUSPICIONS = {
     "alone": f"enqueued > 0 and copied = 0 and quarantined = 0 and not ({FATE})",
     "given_again": "flagged > 0 and dequeued > 0",
 }
-"""Segments worth a second look: perhaps dequeued twice by one process (a digit above 1, or in use for both
-roles); perhaps enqueued by two; on one node only and without a fate; perhaps received after its dequeue."""
+"""Suspicious segments: possibly dequeued twice by one process (a digit above 1, or a digit in both roles),
+possibly enqueued by two, on one node only without a fate, or possibly received after the dequeue."""
 
 LABELS = {
     "lost": f"confirmed > 0 and not ({FATE})",
@@ -105,14 +106,14 @@ LABELS = {
     "duplicate-illegal": "fresh > 1",
     "reordered": "late > 0 and fresh = 1",
 }
-"""What a segment is called, by its counts. An unflagged second delivery is a duplicate, not also late."""
+"""Labels of segments by their counts. An unflagged second delivery is a duplicate, and not also late."""
 
 
 def id_findings(segments: DataFrame) -> DataFrame:
     """FINDING_SCHEMA by queue and epoch: the labels of LABELS.
 
-    `note` says where else an id was seen (quarantined, received), or that it lies `beyond` all that any
-    broker's ledger enqueued in this queue and epoch.
+    `note` says where else the id occurs (quarantined, received), or that it lies `beyond` all ids that any
+    broker enqueued in this queue and epoch.
     """
     labels = F.array_compact(F.array(*(F.when(F.expr(test), name) for name, test in LABELS.items())))
     end = F.max(F.when(F.expr(SEEN), F.col("last"))).over(Window.partitionBy("queue", "epoch"))
@@ -125,10 +126,11 @@ def id_findings(segments: DataFrame) -> DataFrame:
 
 
 def id_totals(segments: DataFrame) -> DataFrame:
-    """For each queue and epoch, numbers of ids: enqueued (by anyone), confirmed, received, deliveries (with
-    repetitions), dequeued (by brokers), acked (by consumers), present, quarantined, unconfirmed (without a
-    fate: what a failover took with it, and its publisher knows). SUSPICIONS: how many ids are worth a second
-    look."""
+    """The number of ids for each queue and epoch.
+
+    enqueued (by any node), confirmed, received, deliveries (with repetitions), dequeued (by brokers), acked
+    (by consumers), present, quarantined, unconfirmed (without a fate: lost in a failover before their
+    confirm, as their publisher knows), and each of SUSPICIONS."""
     tests = {
         "enqueued": SEEN,
         "confirmed": "confirmed > 0",
@@ -146,7 +148,8 @@ def id_totals(segments: DataFrame) -> DataFrame:
 
 
 def quiesce_findings(events: DataFrame) -> DataFrame:
-    """FINDING_SCHEMA: copy-differs = at a quiesce point, not every node that recorded it held the id."""
+    """FINDING_SCHEMA: copy-differs = at a consistency checkpoint, some node that recorded it lacked the
+    id."""
     points = events.where("kind = 'quiesce'")
     nodes = points.groupBy("name").agg(F.countDistinct("writer").alias("nodes"))
     held = points.where("first <= last").withColumn("held", F.lit(1))

@@ -1,7 +1,7 @@
-"""Between the two passes: what was confirmed and what is worth a closer look, worked out on the driver.
+"""Between the two passes: computes on the driver which tags were confirmed and which runs need a closer look.
 
-The first pass leaves few rows of what producers say (their ranges join), so the driver can hold them; what it
-makes of them travels to the workers in `spark.reconcile.input.runs.Interest`.
+The first pass joins the ranges of producers into few rows, which fit into the driver's memory. The result
+goes to the workers as a `spark.reconcile.input.runs.Interest`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SETTLED = "prod string, first long, last long, confirmed boolean"
 
 
 def answers(events: DataFrame) -> tuple[Spans, Spans]:
-    """Of each session, the tags that were confirmed, and those that were only refused or returned."""
+    """The tags of each session that were confirmed, and those that were only refused or returned."""
     said = events.where("kind in ('answered', 'nacked', 'returned')").select("kind", "prod", "first", "last")
     rows = [(row["kind"], row["prod"], row["first"], row["last"]) for row in said.collect()]
     confirmed = Spans.of(row[1:] for row in rows if row[0] == "answered")
@@ -34,7 +34,7 @@ def answers(events: DataFrame) -> tuple[Spans, Spans]:
 
 
 def without(spans: tuple[Ints, Ints], taken: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """What of disjoint ranges in order lies in none of the others, which are alike."""
+    """The parts of `spans` outside `taken`. Both are disjoint ranges in order."""
     at = np.concatenate([spans[0], spans[1] + 1, taken[0], taken[1] + 1])
     step = np.repeat(np.array([1, -1, 2, -2]), [len(spans[0]), len(spans[1]), len(taken[0]), len(taken[1])])
     order = np.argsort(at, kind="stable")
@@ -44,7 +44,7 @@ def without(spans: tuple[Ints, Ints], taken: tuple[Ints, Ints]) -> tuple[Ints, I
 
 
 def settled_frame(session: SparkSession, confirmed: Spans, refused: Spans) -> DataFrame:
-    """prod, first..last, confirmed: the same as rows."""
+    """The same spans as rows: prod, first..last, confirmed."""
     rows = [
         (prod, int(first), int(last), sure)
         for spans, sure in ((confirmed, True), (refused, False))
@@ -58,7 +58,7 @@ def closer(
     packed: DataFrame, confirmed: Spans, resent: DataFrame, lacks: Sequence[Lack],
     tangled: frozenset[tuple[str, str]],
 ) -> Interest:  # fmt: skip
-    """Runs worth a closer look: sent again, of a transaction, or at a position that a node lacks."""
+    """Runs that need a closer look: resent, part of a transaction, or at a position that a node lacks."""
     apart = resent.select("prod", "first", "last").unionByName(
         packed.where("kind = 'commit'").select("prod", "first", "last")
     )
@@ -69,7 +69,7 @@ def closer(
 
 
 def as_publishers_say(events: DataFrame) -> DataFrame:
-    """Events for the sweep over tags: confirms joined whenever they were, `placed` tags as runs."""
+    """Events for the sweep over tags: confirms joined whatever their time, and `placed` tags as runs."""
     placed = F.col("kind") == "placed"
     kind = F.when(placed, "enqueue").when(F.col("kind") == "answered", "confirmed").otherwise(F.col("kind"))
     return events.where("kind != 'confirmed'").withColumns(
@@ -78,7 +78,7 @@ def as_publishers_say(events: DataFrame) -> DataFrame:
 
 
 def sure_ids(events: DataFrame, like: Sequence[str]) -> DataFrame:
-    """Ids of joined runs that were confirmed as a whole, with the columns `like` (null where not known)."""
+    """Ids of joined runs that were confirmed as a whole, with the columns `like` (null if unknown)."""
     have = ("queue", "epoch", "first", "last")
     sure = events.where("kind = 'sure'")
     return sure.select(*(F.col(name) if name in have else F.lit(None).alias(name) for name in like))

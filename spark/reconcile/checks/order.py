@@ -1,4 +1,4 @@
-"""Order: what consumers saw, and what primaries enqueued, follows the order of publishing (invariant 21)."""
+"""Checks of order (invariant 21): receipts and enqueues follow the order of publishing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _reach_before(partition: list[str], order: list[str], column: str) -> Column
 
 
 def late_receipts(events: DataFrame) -> DataFrame:
-    """queue, epoch, first..last received behind a later id by one consumer process, not as a redelivery."""
+    """queue, epoch, first..last that one consumer process received after a later id, not as a redelivery."""
     fresh = events.where((F.col("kind") == "received") & (F.coalesce("reason", F.lit("")) != "redelivered"))
     reach = _reach_before(["writer", "incarnation", "queue", "epoch"], ["wseq"], "last")
     behind = fresh.withColumn("_reach", reach).where(F.col("first") <= F.col("_reach"))
@@ -23,10 +23,10 @@ def late_receipts(events: DataFrame) -> DataFrame:
 
 
 def enqueue_findings(events: DataFrame) -> DataFrame:
-    """FINDING_SCHEMA by queue and epoch, from primaries alone:
+    """FINDING_SCHEMA by queue and epoch, from records of primaries only:
 
-    * reordered-enqueue: a later id in the queue for an earlier publish of the same session;
-    * enqueued-twice: one publish that has two ids in one queue.
+    * reordered-enqueue: an earlier publish of a session has a later id in the queue;
+    * enqueued-twice: one publish has two ids in one queue.
     """
     last_tag = F.col("pfirst") + size() - 1
     runs = events.where(

@@ -1,8 +1,8 @@
-"""What producers did: publish tags, what became of them, and the logical messages behind them.
+"""Checks of producers: publish tags, their outcomes, and the logical messages behind them.
 
-A publish is named three times: by its tag in a session (`prod`), by the producer's own logical number, which
-a resend keeps, and by the replication id that the primary gave it in each queue. The first two are joined
-here through `sent` records, the first and the third through `enqueue` records.
+A publish has three names: its tag in a session (`prod`); the producer's logical number, which a resend keeps;
+and the replication id that the primary assigned in each queue. `sent` records join the first two, and
+`enqueue` records join the first and the third.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ def _flag(condition: Column) -> Column:
 
 
 def placements(events: DataFrame) -> DataFrame:
-    """Runs that a broker put into a queue, by publish tag: prod, first..last (tags), queue, epoch, id (of
-    first), kind, n, view, node, durable. Publishers that announced no identity are not among them."""
+    """Runs that a broker put into a queue, by publish tag. Runs of publishers without an identity are left
+    out.
+
+    prod, first..last (tags), queue, epoch, id (of first), kind, n, view, node, durable."""
     named = _is("enqueue", "backup_enqueue") & F.col("prod").isNotNull() & F.col("pfirst").isNotNull()
     return events.where(named).select(
         "prod", F.col("pfirst").alias("first"), (F.col("pfirst") + size() - 1).alias("last"),
@@ -36,8 +38,8 @@ def placements(events: DataFrame) -> DataFrame:
 
 
 def tag_segments(events: DataFrame) -> DataFrame:
-    """prod, first..last (tags), how often sent, confirmed, refused (nacked), returned, unrouted and placed;
-    known: the session is, or was before the horizon, in some producer's ledger at all."""
+    """prod, first..last (tags), and how often they were sent, confirmed, refused (nacked), returned, unrouted
+    and placed. known: some producer's ledger has the session, or had it before the horizon."""
     kinds = _is("sent", "confirmed", "nacked", "returned", "unrouted")
     own = events.where(kinds & F.col("prod").isNotNull()).select("prod", "first", "last", "kind")
     put = placements(events).select("prod", "first", "last", F.lit("placed").alias("kind"))
@@ -52,7 +54,7 @@ def tag_segments(events: DataFrame) -> DataFrame:
 
 
 def tag_totals(tags: DataFrame) -> DataFrame:
-    """One row: sends, nacked, returned, unrouted: numbers of tags."""
+    """One row with numbers of tags: sends, nacked, returned, unrouted."""
     tests = {"sends": "sent", "nacked": "refused", "returned": "returned", "unrouted": "unrouted"}
     return tags.agg(*(F.sum(F.when(F.col(by) > 0, size())).alias(name) for name, by in tests.items()))
 
@@ -60,10 +62,10 @@ def tag_totals(tags: DataFrame) -> DataFrame:
 def tag_findings(tags: DataFrame) -> DataFrame:
     """FINDING_SCHEMA by prod:
 
-    * unplaced: confirmed, yet in no queue, and neither unrouted nor returned: lost;
-    * unsent: placed or confirmed, yet its producer's ledger never sent it;
-    * unknown-producer: placed, and no ledger of that producer is here;
-    * reused: one tag sent twice in one session, so that its confirms are ambiguous.
+    * unplaced: confirmed, but in no queue, and neither unrouted nor returned: lost;
+    * unsent: placed or confirmed, but not sent by its producer's ledger;
+    * unknown-producer: placed, but no ledger of that producer is here;
+    * reused: one tag was sent twice in one session, so its confirms are ambiguous.
     """
     got = F.col("confirmed") > 0
     nowhere = (F.col("placed") == 0) & (F.col("unrouted") == 0) & (F.col("returned") == 0)
@@ -79,9 +81,10 @@ def tag_findings(tags: DataFrame) -> DataFrame:
 
 
 def sends(events: DataFrame) -> DataFrame:
-    """What was sent: prod, first..last (tags), stream, logical (number of first).
+    """All sends: prod, first..last (tags), stream, logical (number of first).
 
-    A stream is where logical numbers count: one process of a producer; without them, the session itself.
+    A stream is the scope of logical numbers: one process of a producer, or, without logical numbers, the
+    session itself.
     """
     numbered = F.col("pfirst").isNotNull()
     process = F.concat_ws("#", "writer", F.col("incarnation").cast("string"))
@@ -99,7 +102,7 @@ def outcomes(tags: DataFrame) -> DataFrame:
 
 
 def logical_segments(sent: DataFrame, settled: DataFrame) -> DataFrame:
-    """stream, first..last (logical numbers), in how many sends, confirms and refusals."""
+    """stream, first..last (logical numbers), and the numbers of their sends, confirms and refusals."""
     answered = overlap(sent, settled, ["prod"]).select(
         "stream", (F.col("logical") + F.col("first") - F.col("left_first")).alias("first"),
         (F.col("logical") + F.col("last") - F.col("left_first")).alias("last"),
@@ -114,13 +117,13 @@ def logical_segments(sent: DataFrame, settled: DataFrame) -> DataFrame:
 
 
 def logical_totals(logical: DataFrame) -> DataFrame:
-    """One row: published and confirmed: numbers of messages, however often each was sent."""
+    """One row with numbers of messages, however often each was sent: published, confirmed."""
     tests = {"published": "sends", "confirmed": "confirms"}
     return logical.agg(*(F.sum(F.when(F.col(by) > 0, size())).alias(name) for name, by in tests.items()))
 
 
 def doubts(logical: DataFrame) -> DataFrame:
-    """FINDING_SCHEMA with stream as prod: in-doubt = sent and never answered, under no tag."""
+    """FINDING_SCHEMA with stream as prod: in-doubt = sent, and not answered under any tag."""
     open_ones = logical.where("sends > 0 and confirms = 0 and refusals = 0")
     found = open_ones.select(F.lit("in-doubt").alias("label"), F.col("stream").alias("prod"), "first", "last")
     return islands(found, ["label", "prod"])
@@ -138,8 +141,8 @@ def confirmed_ids(placed: DataFrame, settled: DataFrame) -> DataFrame:
 
 
 def resent_tags(sent: DataFrame, logical: DataFrame) -> DataFrame:
-    """Tags of messages that were sent more than once: prod, first..last, stream, tag_offset (tag less logical
-    number), confirms = how many of the sends were confirmed. Few: what was in doubt at a failover."""
+    """Tags of messages that were sent more than once: prod, first..last, stream, tag_offset (tag minus
+    logical number), confirms (number of confirmed sends). Few: messages in doubt at a failover."""
     again = logical.where("sends > 1").select("stream", "first", "last", "confirms")
     by_logical = sent.select(
         "stream", F.col("logical").alias("first"), (F.col("logical") + size() - 1).alias("last"), "prod",
@@ -152,7 +155,7 @@ def resent_tags(sent: DataFrame, logical: DataFrame) -> DataFrame:
 
 
 def resent_ids(by_tag: DataFrame, placed: DataFrame) -> DataFrame:
-    """Ids of what `resent_tags` gives: queue, epoch, first..last (ids), stream, offset (logical number less
+    """Ids of the tags of `resent_tags`: queue, epoch, first..last (ids), stream, offset (logical number minus
     id), confirms."""
     ids = F.col("id") + F.col("first") - F.col("left_first")
     return overlap(placed, by_tag, ["prod"], small=True).select(
@@ -164,8 +167,8 @@ def resent_ids(by_tag: DataFrame, placed: DataFrame) -> DataFrame:
 def resend_findings(resent: DataFrame, received: DataFrame) -> DataFrame:
     """FINDING_SCHEMA with stream as prod and logical numbers as range: received under more than one id.
 
-    * duplicate-in-doubt: at most one of its sends was confirmed, so that resending was right;
-    * duplicate-illegal: it was sent again although it had been confirmed.
+    * duplicate-in-doubt: at most one of the sends was confirmed, so the resend was right;
+    * duplicate-illegal: the message was resent although it had been confirmed.
     """
     taken = received.select("queue", "epoch", "first", "last")
     met = overlap(taken, resent, ["queue", "epoch"], small=True)

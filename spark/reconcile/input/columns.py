@@ -1,7 +1,7 @@
 """Columns of records as numpy arrays: integers with nulls as -1, strings as codes into a short list.
 
-Used inside Spark's Python workers by `condense` and `runs`. A string column is looked at once for each
-different value, never once for each row.
+Used inside Spark's Python workers by `condense` and `runs`. Work on a string column is done once for each
+distinct value, never for each row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WIDEST = 1 << 62
 
 
 class Frame:
-    """Columns of records, turned into arrays when first asked for, and kept."""
+    """Columns of records, converted to arrays on first use and cached."""
 
     def __init__(self, table: pa.Table) -> None:
         self.rows: int = table.num_rows
@@ -34,7 +34,7 @@ class Frame:
 
     @classmethod
     def of(cls, rows: int, longs: Mapping[str, Long], texts: Mapping[str, Text]) -> Frame:
-        """From columns that are there already; others have no value."""
+        """Make a frame from existing columns; all other columns have no values."""
         frame = cls(pa.table({}))
         frame.rows, frame._longs, frame._texts = rows, dict(longs), dict(texts)
         return frame
@@ -84,7 +84,7 @@ class Frame:
         return self.text(name).codes > 0
 
     def whole(self, name: str) -> bool:
-        """Whether every row has a value, as far as that costs nothing to know."""
+        """Whether every row has a value, if this is known at no cost."""
         if name in names.LONG_FIELDS:
             return self.long(name).valid is None
         text = self.text(name)
@@ -95,18 +95,18 @@ class Frame:
         return self.long(name).values
 
     def among(self, name: str, wanted: Collection[str]) -> Bools:
-        """Rows whose string is one of these."""
+        """Rows whose string is one of `wanted`."""
         text = self.text(name)
         return np.array([value in wanted for value in text.values])[text.codes]
 
     def take(self, rows: Ints) -> Frame:
-        """These rows. Columns that nobody asked for so far are taken as well."""
+        """A frame of these rows, including columns that are not converted yet."""
         longs = {name: self.long(name).take(rows) for name in names.LONG_FIELDS}
         texts = {name: self.text(name).take(rows) for name in names.RECORD_SCHEMA.names if name not in longs}
         return Frame.of(len(rows), longs, texts)
 
     def key(self, columns: Iterable[str], rows: Ints | None, *extra: Ints) -> Ints:
-        """One small number for each of `rows` (None: all): equal exactly where columns and `extra` are."""
+        """One small number for each of `rows` (None: all), equal exactly if columns and `extra` are equal."""
         parts: list[npt.NDArray[Any]] = []
         for name in columns:
             column = self.long(name) if name in names.LONG_FIELDS else self.text(name)
@@ -118,7 +118,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Long:
-    """Integers, -1 where there is none; `valid` is None if there are all."""
+    """Integers, with -1 for nulls. `valid` is None if there are no nulls."""
 
     values: Ints
     valid: Bools | None
@@ -142,7 +142,7 @@ class Long:
 
 @dataclass(slots=True)
 class Text:
-    """Strings as places in a list of the different ones, which begins with None."""
+    """Strings as indices into a list of distinct values, which begins with None."""
 
     codes: npt.NDArray[np.int32]
     values: list[str | None]
@@ -167,7 +167,7 @@ class Text:
 
 
 def combine(parts: Iterable[npt.NDArray[Any]], rows: int) -> Ints:
-    """One number for each place, from 0 on without big holes: equal exactly where all `parts` are."""
+    """One number for each row, from 0 on without large gaps, equal exactly if all `parts` are equal."""
     code = np.zeros(rows, dtype=np.int64)
     if not rows:
         return code
@@ -185,12 +185,12 @@ def combine(parts: Iterable[npt.NDArray[Any]], rows: int) -> Ints:
 
 
 def dense(values: Ints) -> Ints:
-    """Numbers from 0 on, in the order in which the values first appear: equal exactly where those are."""
+    """Numbers from 0 on, in order of first appearance, equal exactly if the values are equal."""
     return np.asarray(pa.array(values).dictionary_encode().indices.to_numpy(), dtype=np.int64)
 
 
 def sort_by(code: Ints, then: Ints | None = None) -> Ints:
-    """A stable order by `code`, then by `then`. Small codes are sorted by their digits, which is faster."""
+    """A stable order by `code`, then by `then`. Small codes use a faster radix sort."""
     small = code.astype(np.uint16) if len(code) and int(code.max()) < 1 << 16 else code
     if then is None:
         return np.argsort(small, kind="stable")
@@ -199,7 +199,7 @@ def sort_by(code: Ints, then: Ints | None = None) -> Ints:
 
 
 def holds_sample(first: Ints, last: Ints) -> Bools:
-    """Ranges that hold a number whose time is kept: 1, or a multiple of SAMPLE_EVERY."""
+    """Ranges that contain a sampled number, whose time is kept: 1, or a multiple of SAMPLE_EVERY."""
     return (first <= 1) | (last // names.SAMPLE_EVERY > (first - 1) // names.SAMPLE_EVERY)
 
 
@@ -210,7 +210,7 @@ def runs(begins: Bools) -> tuple[Ints, Ints]:
 
 
 def events(rows: int, columns: Mapping[str, object]) -> pa.RecordBatch:
-    """A batch of EVENT_SCHEMA; what is not given is null. A single value fills its column."""
+    """A batch of EVENT_SCHEMA. Missing columns are null; a single value fills its column."""
     arrays = []
     for field in EVENTS:
         given = columns.get(field.name)

@@ -1,9 +1,9 @@
-"""Ledger files -> Arrow tables of records, inside Spark's Python workers (and nowhere else).
+"""Ledger files -> Arrow tables of records. Runs only inside Spark's Python workers.
 
-A `Piece` is a part of a file that one task reads by itself: a range of bytes of a JSONL file, which belongs
-to the lines that begin in it; a share of a Parquet file's row groups; a compressed file as a whole. Records
-come in the order in which they were written. What cannot be read becomes rows with `_corrupt` and `_file`,
-never an exception: Parquet without its footer, a foreign table, a torn line.
+A `Piece` is the part of a file that one task reads: a range of bytes of a JSONL file, with the lines that
+begin in it; a share of a Parquet file's row groups; or a whole compressed file. Records come in the order of
+writing. Unreadable input (Parquet without a footer, a foreign table, a torn line) becomes rows with
+`_corrupt` and `_file`, never an exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from spark import schema as names
 
 BLOCK_BYTES = 16 * 1024 * 1024
-"""JSON lines that are parsed at once."""
+"""Bytes of JSON lines that are parsed at once."""
 PARQUET_ROWS = 300_000
 """Rows of Parquet that are read at once."""
 
@@ -32,7 +32,7 @@ PLAIN = pa.schema([field for field in RECORDS if field.name not in (names.CORRUP
 CODED = pa.schema(
     [(f.name, pa.dictionary(pa.int32(), f.type) if f.type == pa.string() else f.type) for f in RECORDS]
 )
-"""RECORD_SCHEMA with its strings dictionary-coded: few of them are different."""
+"""RECORD_SCHEMA with dictionary-coded strings, since few are distinct."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,7 +45,8 @@ class Piece:
 
     @property
     def pruned(self) -> bool:
-        """It says how far what is gone went, and is no record of that itself."""
+        """Whether the file is pruned: its ids and tags are marks of removed records, not records
+        themselves."""
         return ".pruned.ledger." in self.path
 
 
@@ -59,12 +60,12 @@ def read_piece(piece: Piece) -> Iterator[pa.Table]:
 
 
 def file_url(path: str) -> str:
-    """How a file is named in what is found: as Spark names it."""
+    """The name of a file in findings, in Spark's form."""
     return "file://" + quote(path)
 
 
 def coded(table: pa.Table) -> pa.Table:
-    """Columns of RECORD_SCHEMA, whatever of them the table has, with coded strings."""
+    """The columns of RECORD_SCHEMA that the table has, with coded strings."""
     columns = []
     for field in CODED:
         if field.name not in table.schema.names:
@@ -82,7 +83,7 @@ def coded(table: pa.Table) -> pa.Table:
 
 
 def _spoilt(path: str, lines: list[str]) -> pa.Table:
-    """Rows for what is no record: the text, shortened, and its file."""
+    """Rows for lines that are not records: the shortened text and the file."""
     shown = [line[:200] for line in lines]
     return coded(pa.table({names.CORRUPT: shown, names.FILE: [file_url(path)] * len(lines)}))
 
@@ -121,7 +122,7 @@ def _compressed(path: str) -> Iterator[pa.Table]:
 
 
 def parse(block: bytes, path: str) -> pa.Table:
-    """Whole lines -> records. Lines of which one makes no sense are parsed one by one."""
+    """Whole lines -> records. If a line is invalid, all lines of the block are parsed one by one."""
     block = block.removeprefix(b"\xef\xbb\xbf")
     expected = block.count(b"\n") + (not block.endswith(b"\n"))
     try:
@@ -139,7 +140,8 @@ def parse(block: bytes, path: str) -> pa.Table:
 
 
 def _with_files(table: pa.Table, path: str) -> pa.Table:
-    """A record without its number is malformed: whoever says so names the file."""
+    """Name the file in each row if a record lacks its number: such a record is malformed, and the report
+    names its file."""
     if not table.column("wseq").null_count:
         return table
     place = CODED.get_field_index(names.FILE)
@@ -164,7 +166,7 @@ def _one_by_one(block: bytes, path: str) -> pa.Table:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """The fields of one line, or None if it is no object, or one of them has another type."""
+    """The fields of one line; None if it is not an object or a field has a wrong type."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -187,7 +189,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 def _encodes(text: str) -> bool:
-    """False for half a surrogate pair, which JSON can name and UTF-8 cannot."""
+    """False for half a surrogate pair, which JSON can express and UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -224,7 +226,7 @@ def _parquet(piece: Piece) -> Iterator[pa.Table]:
 
 
 def record_batches(tables: Iterable[tuple[Piece, pa.Table]], *, files: bool) -> Iterator[pa.RecordBatch]:
-    """RECORD_SCHEMA with plain strings, as Spark takes them; with `files`, each row names its file."""
+    """RECORD_SCHEMA with plain strings, as Spark needs them. With `files`, each row names its file."""
     for piece, table in tables:
         if files:
             place = table.schema.get_field_index(names.FILE)

@@ -1,7 +1,7 @@
 """Finds ledgers below folders, and has Spark's Python workers read them: files -> events, or records.
 
-A task gets pieces of files in order and condenses them as it reads, so that what Spark itself handles is
-small. Foreign files are counted, never opened.
+A task condenses pieces of files, in order, as it reads them, so Spark itself handles little data. Foreign
+files are counted, never opened.
 """
 
 from __future__ import annotations
@@ -26,42 +26,43 @@ from spark.reconcile.input.condense import condense_tables
 from spark.reconcile.input.files import Piece, read_piece, record_batches
 
 SUFFIXES = (".ledger.parquet", ".ledger.jsonl.zst", ".ledger.jsonl")
-"""Forms of a ledger. Of several with one stem the first of these is read: a crash left the others."""
+"""Forms of a ledger file. Of several forms with one stem the first is read; a crash left the others."""
 PRUNED = re.compile(r"(.+)-(\d+)\.pruned\.ledger\..+")
-"""Stands for the files of its ledger up to this number."""
+"""A pruned file, which replaces the files of its ledger up to this number."""
 PIECE_BYTES = 64 * 1024 * 1024
-"""Files larger than this are read in pieces, where their form allows it."""
+"""Files larger than this are read in pieces, if their form allows it."""
 TASK_WEIGHT = 256 * 1024 * 1024
-"""Bytes of JSON lines, or their worth, that a task reads."""
+"""Bytes of JSON lines (or their equivalent) that a task reads."""
 WEIGHTS = {".ledger.parquet": 16, ".ledger.jsonl.zst": 16, ".ledger.jsonl": 1}
-"""How many bytes of JSON lines a byte of each form is worth, about."""
+"""Approximate bytes of JSON lines per byte of each form."""
 LEAST_TASKS = 2
 
 
 @dataclass(slots=True)
 class Found:
-    """What lies below the given folders: ledgers to read, other files, copies, and names Spark cannot see."""
+    """The files below the given folders: ledgers to read, foreign files, copies, and names hidden from
+    Spark."""
 
     ledgers: list[Path] = field(default_factory=list)
     ignored: int = 0
     copies: list[Path] = field(default_factory=list)
     hidden: list[Path] = field(default_factory=list)
     empty: list[Path] = field(default_factory=list)
-    """Ledgers without a single byte; they are among `ledgers` too."""
+    """Ledgers of zero bytes, which `ledgers` also lists."""
     older: list[Path] = field(default_factory=list)
-    """What was compacted or pruned since; it is not read."""
+    """Files that a compacted or pruned file replaces; not read."""
 
 
 def find_ledgers(folders: Iterable[Path]) -> Found:
-    """Search below each folder (a single file may be given too); a file reached twice counts once.
+    """Search below each folder (or take a single file). A file reached twice counts once.
 
-    A file equal byte for byte to another one is a copy, and is left out: it would make every delivery in it
-    look like a duplicate. Names that begin with `.` or `_` are invisible to Spark and are reported as hidden.
+    A byte-for-byte copy of another file is left out: it would make every delivery look like a duplicate.
+    Names that begin with `.` or `_` are invisible to Spark, and are reported as hidden.
     """
     found, seen = Found(), set[Path]()
     for folder in folders:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
-            real = Path(os.path.realpath(path))  # a loop of links is no file
+            real = Path(os.path.realpath(path))  # a loop of links is not a file
             if not real.is_file() or real in seen:
                 continue
             seen.add(real)
@@ -81,13 +82,13 @@ def find_ledgers(folders: Iterable[Path]) -> Found:
 
 
 def _along(path: Path) -> tuple[str, str, int, str]:
-    """Files of one ledger in the order in which they were written: the tenth comes after the ninth."""
+    """Sort key: files of one ledger in the order of writing, so 10 follows 9."""
     stem, _, number = path.name.removesuffix(form_of(path.name)).removesuffix(".pruned").rpartition("-")
     return str(path.parent), stem, int(number) if number.isdigit() else -1, path.name
 
 
 def _without_pruned(paths: list[Path]) -> list[Path]:
-    """Of each ledger what its pruned segments begin, and what follows them: a crash left the others."""
+    """Keep the newest pruned file of each ledger and the files after it; a crash left the others."""
     horizon: dict[tuple[Path, str], int] = {}
     for path in paths:
         found = PRUNED.fullmatch(path.name)
@@ -128,7 +129,7 @@ def _copies(paths: list[Path]) -> list[Path]:
 
 
 def pieces(ledgers: Sequence[Path]) -> list[Piece]:
-    """Files in pieces of about PIECE_BYTES of JSON lines, or their worth, in order."""
+    """Files in pieces of about PIECE_BYTES of JSON lines (or their equivalent), in order."""
     out = []
     for path in ledgers:
         size, form = path.stat().st_size, form_of(path.name)
@@ -147,12 +148,12 @@ def pieces(ledgers: Sequence[Path]) -> list[Piece]:
 
 
 def form_of(name: str) -> str:
-    """Which of SUFFIXES a file has; "" if it is no ledger."""
+    """The file's suffix of SUFFIXES; "" if it is not a ledger."""
     return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
 
 
 def tasks(ledgers: Sequence[Path]) -> list[list[Piece]]:
-    """Pieces in order, in groups that weigh about as much each."""
+    """Pieces in order, in groups of about equal weight."""
     every = pieces(ledgers)
     weights = [_weight(piece) for piece in every]
     count = min(len(every), max(LEAST_TASKS, -(-sum(weights) // TASK_WEIGHT)))
@@ -178,7 +179,7 @@ def read_events(session: SparkSession, ledgers: Sequence[Path]) -> DataFrame:
 
 
 def read_records(session: SparkSession, ledgers: Sequence[Path], *, files: bool = False) -> DataFrame:
-    """RECORD_SCHEMA, a row for each line. A line that is no record has `_corrupt` and `_file` set.
+    """RECORD_SCHEMA, one row per line. A line that is not a record has `_corrupt` and `_file` set.
 
     `files` sets `_file` in every row.
     """
@@ -186,7 +187,7 @@ def read_records(session: SparkSession, ledgers: Sequence[Path], *, files: bool 
 
 
 def _send_by_value() -> None:
-    """The code that workers run goes to them with the job: nothing of this package is installed there."""
+    """Send the code with the job: this package is not installed on the workers."""
     for module in (columns, condense, files, runs, names, tallies):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
@@ -195,7 +196,7 @@ def session_map(
     session: SparkSession, groups: Sequence[Sequence[Piece]],
     work: Callable[[Iterable[tuple[Piece, pa.Table]]], Iterator[pa.RecordBatch]], schema: StructType,
 ) -> DataFrame:  # fmt: skip
-    """What `work` makes of the records of each group, a task each."""
+    """The results of `work` on the records of each group; one task per group."""
     _send_by_value()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

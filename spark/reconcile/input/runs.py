@@ -1,17 +1,17 @@
 """Runs of enqueues: packed on the way in, unpacked only where their details matter.
 
-A pair writes `enqueue` and `backup_enqueue` for every run of a producer, by far the most records, and runs of
-several producers alternate, so that few of them join. Nearly all are of no interest one by one: all of their
-tags were confirmed, and every node that counted had acknowledged their position. `condense` packs them, a
-block of columns for each stretch of records; when the driver knows what was confirmed and what was not
-acknowledged, `expand` turns the blocks into events:
+A pair writes `enqueue` and `backup_enqueue` for every run of a producer. These are by far the most records,
+and few of them join, because runs of several producers alternate. Nearly all need no closer look: all tags
+were confirmed, and every in-sync node had acknowledged the position. `condense` packs them into a block of
+columns for each stretch of records. Once the driver knows the confirmed tags and the missing acks, `expand`
+turns the blocks into events:
 
-* a run of interest stays as it was: `enqueue` or `backup_enqueue` with `prod`, `pfirst` and `n`;
-* the others are joined by their ids, whoever published them: the same kinds without `prod`, `pfirst` and `n`;
-* `placed`: prod, first..last: publish tags of the joined ones; `sure`: queue, epoch, first..last: their ids,
-  where they were confirmed.
+* a run of interest stays as it is: `enqueue` or `backup_enqueue` with `prod`, `pfirst` and `n`;
+* the others are joined by their ids, across publishers: the same kinds without `prod`, `pfirst` and `n`;
+* `placed`: prod, first..last: publish tags of the joined runs; `sure`: queue, epoch, first..last: their ids,
+  if confirmed.
 
-So a sum over all events of a kind counts every id as often as the records do.
+A sum over all events of a kind thus counts every id as often as the records do.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PACKED = (
 
 @dataclass(slots=True, frozen=True)
 class Spans:
-    """Disjoint inclusive ranges in order, for each key (a session of a producer, or a view)."""
+    """Disjoint inclusive ranges, in order, for each key (a producer session or a view)."""
 
     by_key: Mapping[Any, tuple[Ints, Ints]]
 
@@ -72,7 +72,7 @@ class Spans:
         return (place >= 0) & (ends[place] >= first)
 
     def covers(self, key: object, first: Ints, last: Ints) -> Bools:
-        """Which of the ranges first..last lie in one of this key's as a whole."""
+        """Which of the ranges first..last lie completely within one range of this key."""
         if key not in self.by_key:
             return np.zeros(len(first), dtype=bool)
         begins, ends = self.by_key[key]
@@ -81,7 +81,7 @@ class Spans:
 
 
 def union(pairs: Ints) -> tuple[Ints, Ints]:
-    """Ranges as rows of two -> disjoint ones in order; those that touch become one."""
+    """Ranges as rows of two -> disjoint ranges in order; touching ranges become one."""
     first, last = pairs[np.argsort(pairs[:, 0], kind="stable")].T
     reach = np.maximum.accumulate(last)
     begins = np.ones(len(first), dtype=bool)
@@ -92,24 +92,24 @@ def union(pairs: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(slots=True, frozen=True)
 class Interest:
-    """Which runs must stay as they were, and which tags were confirmed. Small: it travels to every worker."""
+    """Which runs must stay as they are, and which tags were confirmed. Small, since every worker gets it."""
 
     confirmed: Spans
-    """By session: tags that were."""
+    """By session: the confirmed tags."""
     tags: Spans = field(default_factory=lambda: Spans({}))
-    """By session: runs that share a tag with these stay."""
+    """By session: tags whose runs stay as they are."""
     positions: Spans = field(default_factory=lambda: Spans({}))
-    """By view: runs at such a position stay."""
+    """By view: positions whose runs stay as they are."""
     durable_positions: Spans = field(default_factory=lambda: Spans({}))
-    """By view: `durable` runs at such a position stay."""
+    """By view: positions whose `durable` runs stay as they are."""
     tangled: frozenset[tuple[str, str]] = frozenset()
-    """Queues and sessions whose order is not plain: their runs stay."""
+    """Pairs of queue and session whose order is not plain: their runs stay as they are."""
     everything: bool = False
-    """All runs stay as they were."""
+    """Whether all runs stay as they are."""
 
 
 def pack(frame: Frame, rows: Ints) -> pa.RecordBatch:
-    """These rows as one event of kind `packed`: narrow integers, and what is alike in all rows once."""
+    """Pack these rows into one event of kind `packed`: narrow integers, and constant columns as one value."""
     arrays: dict[str, pa.Array] = {}
     said: dict[str, Any] = {}
     for name in PACKED:
@@ -165,8 +165,9 @@ def unpack(packed: bytes) -> Frame:
 
 
 def hulls(frame: Frame, rows: Ints) -> Iterator[pa.RecordBatch]:
-    """`hull`: writer, queue, epoch, prod, ids first..last, tags pfirst..n of a stretch of `enqueue` in which
-    both rise from run to run; reason = tangled where they do not. What is plain is no finding of `order`."""
+    """`hull` events: writer, queue, epoch, prod, ids first..last, tags pfirst..n of a stretch of `enqueue` in
+    which both rise from run to run; reason = tangled if not. Plain stretches cannot be findings of
+    `order`."""
     rows = rows[(frame.valid("prod") & frame.valid("pfirst"))[rows]]
     if not len(rows):
         return
@@ -190,7 +191,7 @@ def hulls(frame: Frame, rows: Ints) -> Iterator[pa.RecordBatch]:
 
 
 def tangled_pairs(hull_rows: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
-    """Of all `hull` events: queues and sessions in which ids and tags do not plainly rise together."""
+    """Pairs of queue and session in which, by all `hull` events, ids and tags may not rise together."""
     out: set[tuple[str, str]] = set()
     by_pair: dict[tuple[str, str], list[tuple[int, int, str, int, int, int]]] = {}
     for row in hull_rows:
@@ -210,7 +211,7 @@ def tangled_pairs(hull_rows: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str
 
 
 def expand(events: DataFrame, interest: Interest) -> DataFrame:
-    """EVENT_SCHEMA without `packed`: what was packed, unpacked as far as it is of interest."""
+    """EVENT_SCHEMA without `packed`: the packed runs, unpacked as far as `interest` requires."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -242,7 +243,7 @@ def expand_block(block: bytes, interest: Interest) -> Iterator[pa.RecordBatch]:
 
 
 def _judge(frame: Frame, interest: Interest) -> tuple[Bools, Bools]:
-    """Rows that stay as they were; rows of which every tag was confirmed."""
+    """Rows that stay as they are; rows with every tag confirmed."""
     kept, sure = np.full(frame.rows, interest.everything), np.zeros(frame.rows, dtype=bool)
     first, last, tag = frame.ints("first"), frame.ints("last"), frame.ints("pfirst")
     last_tag = tag + last - first
@@ -265,7 +266,7 @@ def _judge(frame: Frame, interest: Interest) -> tuple[Bools, Bools]:
 
 
 def _groups(frame: Frame, keys: tuple[str, ...], rows: Ints) -> Iterator[tuple[Ints, Any]]:
-    """Rows with the same value of the (only) key, and that value."""
+    """Groups of rows with equal keys, and the value of the first key."""
     if not len(rows):
         return
     code = frame.key(keys, rows)
@@ -285,7 +286,7 @@ def _joined(
     frame: Frame, rows: Ints, keys: tuple[str, ...], first: Ints, last: Ints, *, kind: str | None = None,
     times: bool = False,
 ) -> pa.RecordBatch:  # fmt: skip
-    """Ranges of these rows by key: with `times`, each as often as it is there; else their union."""
+    """Ranges of these rows by key: with `times` joined but keeping multiplicity, otherwise their union."""
     code = frame.key(keys, rows)
     order = sort_by(code, first[rows])
     code, rows = code[order], rows[order]

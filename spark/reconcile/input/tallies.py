@@ -1,11 +1,12 @@
-"""What clients note by the million, and is looked at one by one only if something is wrong.
+"""Packs the millions of records of clients that single checks need only if something is wrong.
 
-Deliveries go round among consumers, so the ranges of one of them hardly join; and confirms are kept apart for
-their times. `condense` puts them on a shelf: blocks that are opened only for checks which are rare
-(`unshelve`). Of fresh receipts and of acks, the sweep over ids needs to know how often each id is there, not
-from whom: for that their bare ranges go along by queue, epoch and stretch of ids, and those of all consumers
-are joined (`tally`). Ranges that hold a sampled number, and the ends of what each consumer got, stay
-as they are, for their times.
+Deliveries alternate between consumers, so one consumer's ranges hardly join. Confirms stay separate because
+of their times. `condense` shelves both: it packs them into blocks, which only rare checks open (`unshelve`).
+
+The sweep over ids must know how often each id was freshly received or acked, but not by whom. So `condense`
+also emits the bare ranges by queue, epoch and stretch of ids, and `tally` joins those of all consumers.
+Ranges that contain a sampled number, and the first and last receipts of each consumer, stay as they are,
+because their times are needed.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from spark import schema as names
 from spark.reconcile.input.columns import Bools, Ints, dense, events, holds_sample, runs
 
 STRETCH = 1 << 22
-"""Ids of a queue and epoch that are tallied together."""
+"""Number of ids of a queue and epoch that are tallied together."""
 WIDE = 64
-"""A range over more stretches than this is no range of a client: it stays as it is."""
+"""A range over more stretches than this cannot come from a client, and stays as it is."""
 SHELVED_KINDS = frozenset({"confirmed", "received", "acked"})
 TALLIED_KINDS = frozenset({"received", "acked"})
 MANY_LAYERS = 8
@@ -32,7 +33,7 @@ TALLY = "kind string, queue string, epoch long, first long, last long"
 
 
 def shelve(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Events of SHELVED_KINDS: those to keep, a block of the others, and their bare ranges."""
+    """Split events of SHELVED_KINDS: those to keep, a block of the others, and the bare ranges of these."""
     first, last = _ints(batch, "first"), _ints(batch, "last")
     kept = holds_sample(first, last) | np.asarray(pc.is_valid(batch.column("reason")), dtype=bool)
     kept |= (last // STRETCH - first // STRETCH > WIDE) | _ends(batch)
@@ -48,7 +49,7 @@ def shelve(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def put_by(batch: pa.RecordBatch, kind: str) -> pa.RecordBatch:
-    """These events as one of the given kind, which has them as a block."""
+    """Pack these events as a block into one event of the given kind."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
         stream.write_batch(batch)
@@ -56,7 +57,7 @@ def put_by(batch: pa.RecordBatch, kind: str) -> pa.RecordBatch:
 
 
 def unshelve(packed: DataFrame, kind: str = "shelved") -> DataFrame:
-    """EVENT_SCHEMA without `packed`: all that was put by as events of this kind."""
+    """EVENT_SCHEMA without `packed`: all events packed under this kind."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -92,7 +93,7 @@ def _ends(batch: pa.RecordBatch) -> Bools:
 
 
 def _key(batch: pa.RecordBatch, columns: Iterable[str]) -> Ints:
-    """A number for each row: equal exactly where all columns are."""
+    """A number for each row, equal exactly if all columns are equal."""
     code = np.zeros(batch.num_rows, dtype=np.int64)
     for name in columns:
         column = batch.column(name).dictionary_encode()
@@ -125,7 +126,7 @@ def _bare(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _cut(first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
-    """Ranges cut at the ends of stretches, and which of the given ones each part is of."""
+    """Ranges cut at the ends of stretches, and the index of the range that each part comes from."""
     parts = last // STRETCH - first // STRETCH + 1
     row = np.repeat(np.arange(len(first)), parts)
     place = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -134,7 +135,8 @@ def _cut(first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def tally(packed: DataFrame) -> DataFrame:
-    """kind, queue, epoch, first..last: as many ranges over each id as the records of all clients have."""
+    """kind, queue, epoch, first..last: ranges that cover each id as often as the records of all clients
+    do."""
 
     def joined(table: pa.Table) -> pa.Table:
         pairs = np.concatenate([np.frombuffer(b, np.int64) for b in table.column("packed").to_pylist()])
@@ -148,7 +150,7 @@ def tally(packed: DataFrame) -> DataFrame:
 
 
 def layers(pairs: Ints) -> tuple[Ints, Ints]:
-    """Ranges -> fewer ranges, by which every number is covered as often."""
+    """Ranges -> fewer ranges that cover every number equally often."""
     order = np.argsort(pairs[:, 0], kind="stable")
     first, last = pairs[order].T
     if (first[1:] > last[:-1]).all():
@@ -169,7 +171,7 @@ def layers(pairs: Ints) -> tuple[Ints, Ints]:
 
 
 def _stretches(inside: Bools, at: Ints) -> tuple[Ints, Ints]:
-    """Places at which stretches of segments that are inside, and touch, begin and end."""
+    """Indices at which stretches of touching segments with `inside` set begin and end."""
     places = np.flatnonzero(inside)
     if not len(places):
         return places, places
@@ -178,8 +180,8 @@ def _stretches(inside: Bools, at: Ints) -> tuple[Ints, Ints]:
 
 
 def receipt_hulls(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """`receipts`: writer, incarnation, queue, epoch, ids first..last and the least wseq of a stretch of fresh
-    receipts; reason = tangled where one came behind a later id."""
+    """`receipts` events: writer, incarnation, queue, epoch, ids first..last and least wseq of a stretch of
+    fresh receipts; reason = tangled if an id followed a later one."""
     fresh = batch.filter(pc.is_null(batch.column("reason")))
     if not fresh.num_rows:
         return
@@ -200,7 +202,7 @@ def receipt_hulls(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def any_late(receipts: Iterable[Mapping[str, Any]]) -> bool:
-    """Of all `receipts` events: whether any consumer may have received an id behind a later one."""
+    """Whether, by all `receipts` events, a consumer may have received an id after a later one."""
     by_key: dict[tuple[Any, ...], list[tuple[int, int, int]]] = {}
     for row in receipts:
         if row["reason"] == "tangled":
