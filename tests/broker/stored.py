@@ -1,4 +1,4 @@
-"""Users and permissions as they are stored, for tests; their hashes cost nothing to verify."""
+"""Stored users and permissions for tests; their password hashes are cheap to verify."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What connections hold of messages that are not whole or not committed: the alarm counts what it takes, and
-it keeps the alarm on for a while only. Over AMQP 1.0: `amqp10/test_half_received.py`. And definitions."""
+"""Memory of incomplete and uncommitted messages counts for the alarm, and keeps it raised only for a while.
+
+Also definitions. Over AMQP 1.0: `amqp10/test_half_received.py`.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ def test_nothing_counts_once_its_channel_is_closed() -> None:
     assert world.broker.memory.unfinished == client.connection.half_received == 0
 
 
-def test_whoever_has_sent_half_a_message_is_not_read_from_while_an_alarm_is_on() -> None:
+def test_a_sender_of_half_a_message_is_paused_during_an_alarm() -> None:
     world = World(memory_limit=100_000)
     attacker, publisher = world.open(), world.open()
     attacker.call(1, "queue.declare", queue="q")
@@ -163,7 +165,7 @@ def test_unfinished_messages_keep_an_alarm_on_for_a_while_only() -> None:
     assert world.vhost.queues["q"].message_count == 2
 
 
-def test_whoever_holds_a_transaction_open_keeps_an_alarm_on_for_a_while_only() -> None:
+def test_an_open_transaction_keeps_an_alarm_raised_only_for_a_while() -> None:
     world = World(memory_limit=100_000)
     client = transacting(world, "q")
     client.publish(1, bytes(110_000), routing_key="q")
@@ -247,7 +249,7 @@ TABLES: dict[str, dict[str, Any]] = {
         for table in ("none", "usual")
     ],
 )
-def test_definitions_count_for_what_they_take_and_no_more_once_they_are_gone(what: str, table: str) -> None:
+def test_definitions_count_until_they_are_deleted(what: str, table: str) -> None:
     world = World(memory_limit=1 << 30)
     client = world.open()
     client.call(1, "queue.declare", queue="q")

@@ -1,4 +1,4 @@
-"""One line of a kind each second, with how many there were."""
+"""One log line of a kind each second, with a count."""
 
 from __future__ import annotations
 

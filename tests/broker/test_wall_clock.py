@@ -1,4 +1,4 @@
-"""A wall clock that is set does not end, or prolong, a message's time."""
+"""Setting the wall clock neither shortens nor prolongs the life of a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stored users may do: each row of RabbitMQ's table of permissions, and from when on a change counts."""
+"""Permissions of stored users: each row of RabbitMQ's table, and when a change takes effect."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_no_stored_user_opens_the_link() -> None:
     assert opening(world, **{"understudy.ha-peer": True})["reply_code"] == 403
 
 
-def test_a_connection_that_is_held_is_asked_for_its_permission_when_it_is_let_in() -> None:
+def test_a_held_connection_needs_its_permission_when_it_is_accepted() -> None:
     """Before, this node may not have had it."""
     hooks = Told()
     world = world_of(user(), hooks=hooks)
@@ -290,7 +290,7 @@ def test_a_refused_publish_in_pieces() -> None:
     assert bodies(world) == []
 
 
-def test_a_refused_publish_is_not_confirmed_and_its_transaction_not_committed() -> None:
+def test_a_refused_publish_is_neither_confirmed_nor_committed() -> None:
     world = world_of(user(), permission(write="^e$"))
     client = world.open(**ALICE)
     client.call(1, "tx.select")

@@ -1,4 +1,4 @@
-"""What of a message's properties becomes part of its run: persistence, expiration, priority."""
+"""The message properties that belong to a run: persistence, expiration, priority."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_expiration_that_is_no_number_closes_the_channel_only(text: str) -> N
     assert client.call(2, "channel.open").name == "channel.open-ok"
 
 
-def test_an_expiration_that_is_no_number_behind_one_that_is_closes_the_channel_only() -> None:
+def test_an_invalid_expiration_after_a_valid_one_closes_only_the_channel() -> None:
     world = World()
     client = world.open()
     client.call(1, "queue.declare", queue="q")

@@ -1,4 +1,4 @@
-"""The method table, field tables, property lists: what goes in comes out, and only that."""
+"""The method table, field tables and property lists: encoding, decoding and refusals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Commits: one batch, all or nothing also where queues refuse; when commit-ok leaves; how much may be held
-(invariants 6, 7)."""
+"""Commits: one batch, all or nothing even if queues refuse; when commit-ok is sent; limits (invariants 6,
+7)."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_heartbeats_both_ways() -> None:
     assert any("no sign of life" in line for line in world.logged)
 
 
-def test_heartbeats_go_on_after_a_write_that_the_kernel_did_not_take_at_once() -> None:
+def test_heartbeats_go_on_after_a_partial_write() -> None:
     """What the transport keeps below its limit leaves without a word from it."""
     world = World()
     client = world.open(heartbeat=10)
@@ -406,7 +406,7 @@ def test_publishers_are_paused_above_the_memory_limit_and_told() -> None:
     assert not told.connection.paused_reading
 
 
-def test_what_a_slow_reader_has_taken_in_the_end_keeps_no_alarm_of_memory_on() -> None:
+def test_the_memory_alarm_clears_when_a_slow_reader_has_read() -> None:
     world = World(memory_limit=100_000)
     publisher, slow = world.open(), world.open(heartbeat=0)
     publisher.call(1, "queue.declare", queue="q")
@@ -460,7 +460,7 @@ def test_a_connection_is_unblocked_when_the_last_alarm_ends() -> None:
     assert world.broker.block_reason == "low on memory"
 
 
-def test_publishers_wait_for_an_overflow_that_cannot_keep_up_and_are_not_told() -> None:
+def test_publishers_wait_for_a_slow_overflow_without_connection_blocked() -> None:
     world = World()
     overflow = VirtualOverflow()
     world.broker.paging.overflow = overflow

@@ -196,7 +196,7 @@ def test_the_replication_id_is_added_where_asked_for() -> None:
     assert [s.body for s in seen] == [b"1", b"2"]
 
 
-def test_a_reader_that_stops_gets_no_more_than_its_budget_and_then_the_rest() -> None:
+def test_a_paused_reader_gets_its_budget_and_later_the_rest() -> None:
     world = World(unsent_max=10_000)
     client = _queue(world)
     slow = world.open()
@@ -229,7 +229,7 @@ def test_one_tick_delivers_no_more_than_the_budget() -> None:
     assert client.read() == []
 
 
-def test_a_slow_reader_that_never_acks_takes_no_more_from_its_queue_than_its_budget() -> None:
+def test_a_slow_no_ack_reader_takes_only_its_budget_from_the_queue() -> None:
     """What it takes is gone from the queue: lost when it leaves, and no memory alarm counts it."""
     world = World(unsent_max=10_000)
     client = _queue(world, *[b"z" * 1000] * 40)

@@ -1,4 +1,4 @@
-"""What leaves a queue as a dead letter leaves it in the batch that has its copies, wherever those end up."""
+"""A dead letter leaves its queue in the same batch as its copies, whatever becomes of those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues that dead-letter to many: what one message or one moment sets off is worked off tick by tick."""
+"""Dead letters to many queues: the work that one message or one moment causes is spread over many ticks."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_storm_leaves_no_queue_too_long_for_who_looks_at_it(
     assert dead.message_count == rejected + 4
 
 
-def test_queues_that_end_after_their_messages_do_so_when_those_are_dead_letters(
+def test_expired_queues_are_deleted_after_their_dead_letters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The process has stood still, and all of it is due at once."""

@@ -157,7 +157,7 @@ def test_a_lost_connection_leaves_nothing_held() -> None:
     world.tick()
 
 
-def test_a_get_that_is_held_is_not_covered_by_acks_of_what_was_delivered_meanwhile() -> None:
+def test_a_multiple_ack_does_not_cover_a_held_get() -> None:
     """The client has not seen the message of its get: a multiple ack of a later delivery must not take it."""
     world, gate = _world()
     client = _publisher(world)

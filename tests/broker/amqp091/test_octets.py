@@ -1,4 +1,4 @@
-"""Routing keys and properties of any octets go through the broker byte by byte; names stay strict."""
+"""Routing keys and properties of any octets pass through the broker unchanged; names stay strict."""
 
 from __future__ import annotations
 

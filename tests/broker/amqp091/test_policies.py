@@ -1,4 +1,4 @@
-"""Policies as clients see them, on connections that were open before."""
+"""Policies as clients see them, on connections that were already open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def confirms(client: Raw) -> list[tuple[str, int]]:
     return [(seen.name, seen["delivery_tag"]) for seen in client.read()]
 
 
-def test_a_queue_refuses_publishes_from_when_its_policy_says_so_until_it_does_no_more() -> None:
+def test_a_queue_refuses_publishes_while_a_policy_demands_it() -> None:
     world, client = opened()
     client.call(1, "confirm.select")
     sent(client, b"1", b"2")
@@ -45,7 +45,7 @@ def test_a_queue_refuses_publishes_from_when_its_policy_says_so_until_it_does_no
     assert world.vhost.queues["q"].message_count == 4
 
 
-def test_a_commit_fails_on_a_queue_that_a_policy_has_filled_since_its_publishes() -> None:
+def test_a_commit_fails_if_a_policy_has_made_a_queue_full() -> None:
     world, client = opened()
     client.call(1, "tx.select")
     sent(client, b"1", b"2")
@@ -55,7 +55,7 @@ def test_a_commit_fails_on_a_queue_that_a_policy_has_filled_since_its_publishes(
     assert world.vhost.queues["q"].message_count == 0
 
 
-def test_a_declaration_in_the_tick_of_a_policy_tells_no_more_than_its_limit() -> None:
+def test_declare_ok_in_the_tick_of_a_policy_respects_its_limit() -> None:
     world, client = opened()
     sent(client, b"1", b"2", b"3")
     value = {"pattern": "q", "definition": {"max-length": 2}}
@@ -106,7 +106,7 @@ def test_each_get_and_each_declaration_gives_a_queue_its_time_again() -> None:
     assert "left" not in world.vhost.queues
 
 
-def test_strays_go_to_the_alternate_exchange_of_a_policy_over_a_route_used_before() -> None:
+def test_a_policys_alternate_exchange_applies_to_known_routes() -> None:
     world, client = opened()
     client.call(1, "queue.bind", queue="q", exchange="amq.fanout")
     sent(client, b"lost", exchange="amq.direct", key="none")
@@ -116,7 +116,7 @@ def test_strays_go_to_the_alternate_exchange_of_a_policy_over_a_route_used_befor
     assert (got.body, got["message_count"]) == (b"kept", 0)
 
 
-def test_a_pattern_that_takes_too_long_for_many_names_is_given_up_and_told_once() -> None:
+def test_a_slow_pattern_is_given_up_and_logged_once() -> None:
     world = World()
     client = world.open()
     names = ["a" * 200 + f"!{number}" for number in range(30)]

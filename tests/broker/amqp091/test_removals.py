@@ -1,4 +1,4 @@
-"""Messages that leave by rule: their time is over, there are too many; and where dead letters go."""
+"""Messages removed by rules, because they expired or exceed a limit; and the targets of dead letters."""
 
 from __future__ import annotations
 
@@ -396,7 +396,7 @@ def _publish_by_priority(shop: Shop, *priorities: int) -> None:
         shop.client.publish(1, body.encode(), routing_key="q", properties=_with_priority(priority))
 
 
-def test_the_higher_priority_comes_first_and_what_is_too_high_counts_as_the_highest() -> None:
+def test_higher_priorities_come_first_and_are_capped() -> None:
     shop = Shop(max_priority=3)
     _publish_by_priority(shop, 0, 2, 9, 1, 3, 2)
     assert shop.drain("q") == ["9.2", "3.4", "2.1", "2.5", "1.3", "0.0"]

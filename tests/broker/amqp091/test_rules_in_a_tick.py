@@ -1,4 +1,4 @@
-"""Rules that remove messages, seen from within one tick; and dead letters that are no cycles."""
+"""Removal by rules within one tick; and dead letters that are not cycles."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_queue_that_is_its_own_dead_letter_queue_gets_nothing_back() -> None:
 
 
 @pytest.mark.parametrize("consumers", ["one", "two", "two on a channel", "one, of a paged queue"])
-def test_however_many_are_over_others_have_their_turn_and_who_waits_gets_what_is_behind(
+def test_many_expired_messages_neither_block_others_nor_hide_fresh_ones(
     consumers: str,
 ) -> None:
     world, client = opened(message_ttl=1000)

@@ -1,4 +1,4 @@
-"""A single active consumer: who it is, and that its successor begins with what it had, in order."""
+"""A single active consumer: which one is active, and that the next one first gets its messages, in order."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_its_successor_gets_first_and_in_order_what_it_had(
 
 
 @pytest.mark.parametrize("goes", GOING)
-def test_of_many_that_wait_they_follow_each_other_in_the_order_in_which_they_came(
+def test_waiting_consumers_become_active_in_order_of_arrival(
     goes: Callable[[Raw], None],
 ) -> None:
     world, publisher, first, second = single()

@@ -1,4 +1,4 @@
-"""The tx class on the wire: what is held, what a rollback gives back, what is refused (invariant 7)."""
+"""The tx class on the wire: what a transaction holds, rollback, and refusals (invariant 7)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_rollback_forgets_them_and_the_next_transaction_is_another() -> None:
     assert bodies(world, "q") == [b"yes"]
 
 
-def test_a_missing_exchange_closes_the_channel_at_once_and_nothing_is_published() -> None:
+def test_a_missing_exchange_closes_the_channel_and_publishes_nothing() -> None:
     world = World()
     client = transacting(world, "q")
     client.publish(1, b"1", routing_key="q")

@@ -1,5 +1,9 @@
-"""Random clients with transactions against a model that says what each queue holds and what each channel has
-outstanding: publishes, gets, every kind of ack, commits, rollbacks, ends, queues deleted and made again."""
+"""Random clients with transactions, compared with a model of each queue's messages and each channel's
+outstanding ones.
+
+Steps are publishes, gets, all kinds of ack, commits, rollbacks, closes, and queues deleted and declared
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections in several virtual hosts, and what becomes of them when theirs is deleted."""
+"""Connections in several virtual hosts, and their fate when their virtual host is deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients with transactions, for tests of them; and a world whose history and gates can be looked at."""
+"""Clients with transactions for tests, and a world that exposes its history and gates."""
 
 from __future__ import annotations
 

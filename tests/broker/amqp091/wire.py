@@ -1,7 +1,6 @@
-"""A broker without sockets for tests: raw clients that send frames and read what came back, on a clock of
-their own.
+"""A broker without sockets for tests: raw clients send frames and read the replies, on a simulated clock.
 
-`World` is the broker and its time; `Raw` one client. Nothing sleeps: `World.pass_time` moves the clock.
+`World` is the broker and its time; `Raw` is one client. Nothing sleeps: `World.pass_time` moves the clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages for tests of conversions: made by hand, and read by pika."""
+"""Messages for tests of conversions: built by hand, and decoded by pika."""
 
 from __future__ import annotations
 

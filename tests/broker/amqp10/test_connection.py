@@ -1,4 +1,4 @@
-"""The way in of an AMQP 1.0 client, its signs of life, and every way out."""
+"""The handshake of an AMQP 1.0 client, heartbeats, and all ways in which a connection ends."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_outcomes_that_are_held_when_it_ends_are_never_said() -> None:
     assert not world.broker.holding
 
 
-def test_who_receives_does_not_wait_for_outcomes_of_what_the_same_connection_sends() -> None:
+def test_receivers_do_not_wait_for_outcomes_of_their_connections_sends() -> None:
     """They may take as long as a backup is away."""
     world = world10()
     world.open().call(1, "queue.declare", queue="q", durable=True)

@@ -1,4 +1,4 @@
-"""What AMQP 1.0 sends as it is stored, and as 0-9-1 clients get it, by table. Pika is the second opinion."""
+"""AMQP 1.0 messages in stored form and as 0-9-1 clients get them, in tables. Pika checks the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credit that a client withdraws again, frame by frame: Proton's own clients do not."""
+"""Credit that a client withdraws, frame by frame, because Proton's own clients never do that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection of AMQP 1.0 holds of deliveries that are not whole. For 0-9-1:
+"""Memory of an AMQP 1.0 connection for incomplete deliveries. For 0-9-1:
 `tests/broker/test_memory_alarm.py`."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def test_transfers_count_for_what_they_take(octets: int) -> None:
     assert abs(takes - counts) < takes / 5
 
 
-def test_what_the_engine_keeps_of_deliveries_counts_as_long_as_the_connection_lasts() -> None:
+def test_engine_buffers_count_until_the_connection_ends() -> None:
     """Its buffer has room for the largest transfer, in powers of two, and is used again."""
     world, client = _attached(1 << 30)
     world.pass_time(INTERVAL)
@@ -64,7 +64,7 @@ def test_nothing_counts_once_its_delivery_has_ended(ends: str) -> None:
     assert world.broker.memory.unfinished == client.connection.half_received == 0
 
 
-def test_whoever_has_sent_half_a_message_is_not_read_from_and_has_to_go_in_the_end() -> None:
+def test_a_sender_of_half_a_message_is_paused_and_finally_closed() -> None:
     world, client = _attached(250_000)
     half = world.open()
     begin(half, 1_000_000)

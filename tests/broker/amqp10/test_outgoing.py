@@ -1,4 +1,4 @@
-"""Messages as AMQP 1.0 clients get them, whatever they came over, by table. Proton is the second opinion."""
+"""Messages as AMQP 1.0 clients get them, from either protocol, in tables. Proton checks the result."""
 
 from __future__ import annotations
 

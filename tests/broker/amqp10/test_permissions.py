@@ -1,4 +1,4 @@
-"""What stored users may do over AMQP 1.0, and from when on a change counts."""
+"""Permissions of stored users over AMQP 1.0, and when a change takes effect."""
 
 from __future__ import annotations
 

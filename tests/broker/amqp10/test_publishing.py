@@ -1,4 +1,4 @@
-"""What AMQP 1.0 clients send: outcomes, when each comes, and what the virtual host gets."""
+"""Publishing over AMQP 1.0: outcomes and their time, and the messages that reach the virtual host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_message_is_accepted_and_a_client_of_0_9_1_gets_it() -> None:
     assert _bodies(world) == [b"0", b"1", b"2"]
 
 
-def test_a_sender_that_comes_back_after_a_failover_keeps_its_auto_delete_queue() -> None:
+def test_a_sender_after_a_failover_keeps_its_auto_delete_queue() -> None:
     world = world10()
     world.open().call(1, "queue.declare", queue="q", auto_delete=True)
     consumer = world.open()
@@ -224,7 +224,7 @@ def test_what_comes_in_one_breath_with_the_close_is_published() -> None:
     assert _bodies(world) == [b"0", b"1", b"2"]
 
 
-def test_a_large_message_comes_in_pieces_and_one_that_is_too_large_costs_its_link() -> None:
+def test_large_messages_come_in_pieces_and_too_large_ones_close_the_link() -> None:
     world = world10(message_max=1_000_000)
     _with_queue(world)
     talker = Talker(world)

@@ -1,4 +1,4 @@
-"""What AMQP 1.0 clients receive: credit, outcomes, settlement, and what is ready again."""
+"""Receiving over AMQP 1.0: credit, outcomes, settlement, and messages that become ready again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_drain_of_more_than_a_burst_ends_when_all_has_come() -> None:
     assert link.credit == 0 and not link.draining()
 
 
-def test_a_drain_does_not_hold_up_a_switchover_and_goes_on_if_there_is_none() -> None:
+def test_a_drain_does_not_delay_a_switchover_and_resumes_without_one() -> None:
     """While clients are not read from, all that is owed them must come to an end."""
     world = world10()
     _filled(world, b"1", b"2")
@@ -300,7 +300,7 @@ def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
     assert len(_bodies(talker, link)) == 300
 
 
-def test_a_message_that_is_too_large_for_its_receiver_closes_the_link_and_stays() -> None:
+def test_a_message_too_large_for_its_receiver_closes_the_link() -> None:
     world = world10()
     _filled(world, b"1", b"x" * 1000, b"3")
     talker = Talker(world)
@@ -355,7 +355,7 @@ def test_what_a_link_that_has_gone_left_unsent_does_not_stop_the_others() -> Non
     assert len(_bodies(talker, talker.receiver("q", credit=100, name="other"))) == 100
 
 
-def test_a_message_that_cannot_be_sent_costs_its_connection_and_nobody_else(
+def test_a_message_that_cannot_be_sent_closes_only_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever is wrong with it: a tick that failed would end the node, and the next one that is promoted."""
@@ -463,7 +463,7 @@ def test_transactions_are_refused() -> None:
     assert told is not None and told[0] == "amqp:not-implemented"
 
 
-def test_a_single_active_consumer_is_shown_and_its_successor_gets_first_what_it_had() -> None:
+def test_the_next_active_consumer_first_gets_its_predecessors_messages() -> None:
     world = world10()
     _filled(world, b"1", b"2", b"3", **{"x-single-active-consumer": True})
     first, second = Talker(world), Talker(world)

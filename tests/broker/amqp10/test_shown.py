@@ -1,4 +1,4 @@
-"""A large message of AMQP 1.0 is shown to the hooks while it comes, but for its beginning. For 0-9-1:
+"""The hooks see a large AMQP 1.0 message while it arrives, except its beginning. For 0-9-1:
 `tests/ha/replication/test_contents.py`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages at random, from AMQP 1.0 and back, and octets that are none. Proton is the second opinion."""
+"""Random messages from AMQP 1.0 to storage and back, and random octets. Proton checks the result."""
 
 from __future__ import annotations
 

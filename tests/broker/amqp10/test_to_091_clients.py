@@ -1,4 +1,4 @@
-"""Messages that were published over AMQP 1.0, as a whole broker hands them to clients of 0-9-1."""
+"""Messages published over AMQP 1.0, as a whole broker delivers them to 0-9-1 clients."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""AMQP 1.0 without sockets for tests: Proton's engine as a client of `tests.broker.amqp091.wire`'s broker.
+"""AMQP 1.0 without sockets for tests: Proton's engine as a client of the broker in
+`tests.broker.amqp091.wire`.
 
-`Talker` is one client. Whatever it does leaves at the next `turn`, which goes on until neither side has
-anything to say. `Octets` is one that sends bytes of its own choice.
+`Talker` is one client. Its output is sent at the next `turn`, which goes on until neither side has more to
+send. `Octets` is a client that sends arbitrary bytes.
 """
 
 from __future__ import annotations

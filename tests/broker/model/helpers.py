@@ -1,5 +1,4 @@
-"""A serving virtual host with a recording sink and a greedy consumer: what the model's tests are played
-on."""
+"""A serving virtual host with a recording sink and a greedy consumer, for the model's tests."""
 
 from __future__ import annotations
 

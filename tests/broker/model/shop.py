@@ -1,4 +1,4 @@
-"""A virtual host under policies, with a follower and with what left it: what their tests are played on."""
+"""A virtual host under policies, with a follower and the messages that left it, for the tests of policies."""
 
 from __future__ import annotations
 

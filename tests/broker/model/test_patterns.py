@@ -1,4 +1,4 @@
-"""Regular expressions of policies and permissions: Perl's, as in RabbitMQ."""
+"""Regular expressions of policies and permissions: Perl syntax, as in RabbitMQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who logs in: users of the configuration, and those that are stored."""
+"""Logins of configured and stored users."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_stored_user_without_a_good_hash_or_password_does_not(password_hash: s
     assert refused(door(stored), "alice", "word")
 
 
-def test_nobody_who_stores_users_becomes_the_pairs_own_or_an_operator_of_the_configuration() -> None:
+def test_stored_users_cannot_replace_configured_ones() -> None:
     stored = Stored()
     for name in ("ha", "guest", "mallory"):
         stored.put(name, hashed("word"), HA)

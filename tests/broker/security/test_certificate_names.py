@@ -1,4 +1,4 @@
-"""For whom a certificate is: the same hosts as OpenSSL, which judges where a node dials."""
+"""The names of a certificate cover the same hosts as for OpenSSL, which checks them when a node dials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of TLS: what is no use and how it is said, and reading them again."""
+"""TLS files: errors and their texts, and reloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker with real sockets, in a thread of its own, for tests that use real clients."""
+"""A broker with real sockets in its own thread, for tests with real clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS over real sockets: who gets in, who does not and what the log says, and that it bothers nobody else."""
+"""TLS over real sockets: accepted and refused clients, log lines, and no effect on other connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS of one connection, octet by octet, without sockets."""
+"""The TLS stream of one connection, octet by octet, without sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the store's tests share: small batches, and a log or a store on a virtual disk, driven by hand."""
+"""Shared helpers of the store's tests: small batches, and a log or a store on a virtual disk, driven by
+hand."""
 
 from __future__ import annotations
 

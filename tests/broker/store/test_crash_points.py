@@ -1,5 +1,6 @@
-"""A crash between any two file operations of a node's own files, and in the middle of any: no number is used
-twice. Invariant 9, as far as one node's disk has to hold it. Of the store's files: `test_space`.
+"""A crash between or during any file operations on a node's own files never lets a number be used twice.
+
+Invariant 9, as far as one node's disk must hold it. For the store's files see `test_space`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The index of live messages against a plain dictionary; bases that carry it; and parts of runs."""
+"""The index of live messages compared with a plain dictionary; bases that contain it; parts of runs."""
 
 from __future__ import annotations
 

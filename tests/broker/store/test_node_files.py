@@ -1,4 +1,4 @@
-"""Identity, incarnation, epoch and in-sync record across restarts; and directories that cannot be used."""
+"""Identity, incarnation, epoch and in-sync set across restarts; and unusable directories."""
 
 from __future__ import annotations
 
@@ -136,9 +136,7 @@ def test_an_identity_with_missing_fields_is_refused() -> None:
     ("number", 0), ("number", 70_000), ("number", 1.5), ("number", None),
     ("node_id", ""), ("node_id", 5), ("name", None), ("cluster_id", 3),
 ])  # fmt: skip
-def test_an_identity_with_fields_that_cannot_be_is_refused_and_left_as_it_is(
-    field: str, value: object
-) -> None:
+def test_an_identity_with_invalid_fields_is_refused_unchanged(field: str, value: object) -> None:
     """An epoch of a number above 65535 could be another node's."""
     disk = VirtualDisk()
     opened(disk).close()
@@ -152,7 +150,7 @@ def test_an_identity_with_fields_that_cannot_be_is_refused_and_left_as_it_is(
     assert disk.contents() == before
 
 
-def test_a_record_that_cannot_be_read_is_refused_before_anything_is_changed() -> None:
+def test_an_unreadable_record_is_refused_before_any_change() -> None:
     disk = VirtualDisk()
     opened(disk).close()
     disk.place("/data/insync.json", b"{}")
@@ -171,7 +169,7 @@ def test_data_without_an_identity_is_refused(left: str) -> None:
         opened(disk)
 
 
-def test_the_store_of_another_node_is_refused_and_one_without_an_owner_adopted() -> None:
+def test_another_nodes_store_is_refused_and_an_unowned_one_adopted() -> None:
     disk = VirtualDisk()
     opened(disk).close()
     mine = disk.read("/data/store/owner.json")

@@ -1,4 +1,4 @@
-"""The segment log: what comes back, what is cut, and what is refused."""
+"""The segment log: recovered batches, cut tails, and refused damage."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_damaged_header_is_refused() -> None:
             recovered(disk)
 
 
-def test_a_segment_that_was_left_or_closed_cleanly_admits_no_damage_and_no_cut() -> None:
+def test_a_finished_segment_tolerates_no_damage_and_no_cut() -> None:
     left = written([1, 2], [3], segment_bytes=100)
     closed = VirtualDisk()
     writer, _ = recovered(closed)

@@ -1,5 +1,6 @@
-"""Space: segments of which nothing is held are given back while the store runs; scattered messages are copied
-together; a crash at any file operation of it loses nothing that was durable.
+"""Disk space: segments without live messages are removed, and scattered messages are copied together.
+
+A crash at any of these file operations loses nothing that was durable.
 """
 
 from __future__ import annotations
@@ -298,7 +299,7 @@ def crash_twice(seed: int, loss: str, crash_at: int, history: int) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_crash_at_any_file_operation_of_one_history_loses_nothing_durable(loss: str) -> None:
+def test_a_crash_at_any_file_operation_loses_nothing_durable(loss: str) -> None:
     calm = VirtualDisk()
     Life(Random(1)).run(calm, 120)
     assert calm.operations > 200

@@ -1,4 +1,4 @@
-"""The overflow on disk: what is put comes back or is told of; files go when nothing of them is wanted."""
+"""The overflow on disk: blocks come back or a fault is reported; files without needed blocks are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store as a gate: when `durable` moves, when it never moves again; nobody is blocked meanwhile."""
+"""The store as a gate: when `durable` moves, when it stops for good; nothing blocks meanwhile."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_batches_gather_while_a_sync_is_outstanding() -> None:
     assert not driver.run()
 
 
-def test_a_batch_without_payload_makes_no_write_and_follows_what_precedes_it() -> None:
+def test_a_batch_without_payload_is_not_written_and_keeps_its_order() -> None:
     store, driver, _ = open_store(VirtualDisk())
     driver.run()
     append(store, 1)

@@ -1,6 +1,6 @@
-"""A store that the version before bases has written, `version_1/`, is read, and goes on in today's form.
+"""A store of version 1 (`version_1/`), before bases existed, is read and continued in the present format.
 
-It is two lives of one node: queues `orders` and `other`, messages of epochs 1 and 2, a checkpoint at the
+It has two lives of one node: queues `orders` and `other`, messages of epochs 1 and 2, a checkpoint at the
 beginning of the second life, and two log segments after it.
 """
 
@@ -53,7 +53,7 @@ def test_it_comes_back_whole(directory: Path) -> None:
     check(opened(directory)[1])  # looking has changed nothing
 
 
-def test_it_goes_on_in_this_form_and_its_files_are_given_back_with_their_messages(directory: Path) -> None:
+def test_it_continues_in_the_new_format_and_frees_its_files(directory: Path) -> None:
     store, found = opened(directory)
     before = sorted(directory.iterdir())
     assert len(before) == 3

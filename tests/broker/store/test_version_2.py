@@ -1,7 +1,7 @@
-"""A store of version 2, `version_2/`, is read, and goes on in today's form: entries of the directory in it.
+"""A store of version 2 (`version_2/`) is read and continued in the present format, with directory entries.
 
-It is one life of a node: exchange `events`, queue `orders` bound to it, messages 1 to 22 of epoch 1, of which
-1 to 7 are gone, in segments of 600 octets.
+It has one life of a node: exchange `events`, queue `orders` bound to it, and messages 1 to 22 of epoch 1, of
+which 1 to 7 are gone, in segments of 600 octets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What history remembers of its epochs, and when it forgets it."""
+"""What history remembers of its epochs, and when it forgets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The binary form of history records: what goes in comes out, and damage is told."""
+"""The binary form of history records: encoding, decoding, and detection of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue whose messages leave memory does what one does that keeps them: the same steps, compared."""
+"""A queue with paged-out messages behaves like one that keeps them in memory: the same steps, compared."""
 
 from __future__ import annotations
 

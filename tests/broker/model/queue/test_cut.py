@@ -1,4 +1,5 @@
-"""A serving queue read piece by piece against a plain list of ids, whatever happens to it in between."""
+"""A serving queue read in pieces, compared with a plain list of ids, whatever happens to the queue in
+between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When which queue is due, and that times which were changed take no place for ever."""
+"""Deadlines of queues, and that changed ones do not fill the heap forever."""
 
 from __future__ import annotations
 

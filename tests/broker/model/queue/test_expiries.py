@@ -1,4 +1,4 @@
-"""Queues that end when nobody has used them for a while."""
+"""Queues that are deleted after a time without use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def there(vhost: VirtualHost, now: float) -> list[str]:
     return sorted(vhost.queues)
 
 
-def test_a_queue_that_nobody_uses_ends_when_its_time_is_over_and_on_followers_too(vhost: VirtualHost) -> None:
+def test_an_unused_queue_expires_on_followers_too(vhost: VirtualHost) -> None:
     follower = Follower()
     vhost.history.sinks.append(follower)
     declare(vhost)

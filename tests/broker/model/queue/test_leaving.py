@@ -1,4 +1,4 @@
-"""Queues whose clients have left them end a few at a time, and for clients all at once."""
+"""Queues whose clients have left are deleted a few at a time, but disappear for clients at once."""
 
 from __future__ import annotations
 

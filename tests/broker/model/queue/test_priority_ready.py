@@ -1,4 +1,4 @@
-"""Ready messages by priority, held against a sorted list."""
+"""Ready messages by priority, compared with a sorted list."""
 
 from __future__ import annotations
 

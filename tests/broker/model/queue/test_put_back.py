@@ -1,4 +1,4 @@
-"""What comes back finds its place among what is ready: in one stretch, in some, or scattered."""
+"""Returned messages find their places among the ready ones: in one stretch, in some, or scattered."""
 
 from __future__ import annotations
 

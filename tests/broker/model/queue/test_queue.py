@@ -1,4 +1,4 @@
-"""The queue: ready, unacked, dispatch, requeue, and what of it becomes history."""
+"""The queue: ready and unacknowledged messages, dispatch, requeue, and the resulting history."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ def test_orphans_end_once_their_clients_stay_away() -> None:
     ],
     ids=["declared", "passively", "bound", "bound elsewhere", "published to", "by a copy"],
 )
-def test_a_queue_that_is_used_after_a_failover_is_not_taken_from_its_client(
+def test_a_queue_used_after_a_failover_is_kept(
     use: Callable[[VirtualHost], object],
 ) -> None:
     vhost = failed_over()
@@ -388,7 +388,7 @@ def test_a_dead_letter_of_the_broker_is_no_client_that_comes_back() -> None:
     ],
     ids=["declared", "passively", "published to", "bound"],
 )
-def test_an_exchange_that_is_used_after_a_failover_outlives_the_queues_of_others(
+def test_an_exchange_used_after_a_failover_outlives_others_queues(
     use: Callable[[VirtualHost], object],
 ) -> None:
     vhost = failed_over()

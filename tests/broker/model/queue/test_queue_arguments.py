@@ -1,4 +1,4 @@
-"""Arguments of queues: what is refused, in which words, and what is read (bad input 26)."""
+"""Arguments of queues: refusals and their texts, and the resulting rules (bad input 26)."""
 
 from __future__ import annotations
 

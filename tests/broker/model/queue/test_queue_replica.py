@@ -1,4 +1,4 @@
-"""ReplicaContents against a plain dict: any order of enqueues, dequeues and pieces, memory let go."""
+"""ReplicaContents compared with a plain dict: any order of enqueues, dequeues and pieces; memory is freed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A queue that follows one of another broker: what it holds is history of this broker, no client may touch
-it, and when it is stopped it serves what it holds.
-"""
+"""A queue mirror: its contents are history of this broker, clients cannot touch it, and after a stop it
+serves its messages."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def replica() -> tuple[VirtualHost, Queue, Follower]:
     return vhost, queue, disk
 
 
-def test_is_on_disk_with_its_origin_and_is_no_queue_of_the_next_life_to_serve() -> None:
+def test_is_stored_with_its_origin_and_not_served_after_a_restart() -> None:
     _, queue, disk = replica()
     again = disk.vhost.queues["copy"]
     assert origin_of(again) == ORIGIN
@@ -128,7 +127,7 @@ def test_epochs_keep_their_order_and_their_place() -> None:
     assert origin.emptied().extended([85], []).local(85) == 3
 
 
-def test_epochs_that_matter_no_more_are_forgotten_and_no_place_is_used_again() -> None:
+def test_old_epochs_are_forgotten_and_their_places_never_reused() -> None:
     origin = Origin(("a:1",), "q", b"u" * 16)
     for epoch in range(1, 2500):
         origin = origin.extended([epoch], [2000])

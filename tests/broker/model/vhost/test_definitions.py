@@ -1,4 +1,4 @@
-"""Declares, deletes and binds: answers, errors, and what becomes history."""
+"""Declares, deletes and binds: replies, errors, and the resulting history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users, permissions, policies as entries: what may be asked for, what changes, and what followers have."""
+"""Users, permissions and policies as entries: valid values, changes, and the copies on followers."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_permission_is_three_expressions() -> None:
     assert not mine.allows("write", "anything") and mine.allows("read", "anything")
 
 
-def test_the_policy_of_highest_priority_holds_and_of_equals_the_first_by_name() -> None:
+def test_the_highest_priority_policy_applies_and_of_equals_the_first_name() -> None:
     vhost = serving()
     vhost.whole.change_directory([policy("b", priority=1), policy("a", priority=1), policy("c", priority=2)])
     found = vhost.whole.directory.policy_for("/", "a1", "queues")

@@ -1,4 +1,4 @@
-"""A follower that applies a primary's history equals it, at every end of tick, whatever clients do."""
+"""A follower that applies a primary's history equals it at the end of every tick, whatever clients do."""
 
 from __future__ import annotations
 

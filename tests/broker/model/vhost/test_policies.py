@@ -1,5 +1,4 @@
-"""Policies obeyed: by queues that come after them and by those that were there, with arguments and without,
-after a promotion too."""
+"""Policies on new and existing queues, with and without arguments, and after a promotion."""
 
 from __future__ import annotations
 
@@ -70,7 +69,7 @@ def test_of_numbers_the_smaller_else_the_argument(
 # -- which one
 
 
-def test_a_queue_that_comes_after_its_policy_obeys_it_and_one_that_was_there_too(shop: Shop) -> None:
+def test_policies_apply_to_new_and_to_existing_queues(shop: Shop) -> None:
     before = shop.queue("q.before")
     shop.policy({"max-length": 2})
     after, other = shop.queue("q.after"), shop.queue("other")
@@ -81,7 +80,7 @@ def test_a_queue_that_comes_after_its_policy_obeys_it_and_one_that_was_there_too
     assert [queue.policy for queue in (before, after, other)] == [None] * 3
 
 
-def test_of_several_that_match_the_one_of_highest_priority_holds_and_no_other(shop: Shop) -> None:
+def test_only_the_matching_policy_of_highest_priority_applies(shop: Shop) -> None:
     queue = shop.queue()
     shop.policy({"max-length": 2}, "low", priority=-1)
     shop.policy({"message-ttl": 9}, "high", priority=1)
@@ -121,7 +120,7 @@ def test_the_list_of_queues_names_the_policy_on_a_follower_too(shop: Shop) -> No
 # -- limits
 
 
-def test_a_limit_that_comes_removes_what_is_too_much_and_one_that_goes_nothing(shop: Shop) -> None:
+def test_a_new_limit_removes_excess_and_a_dropped_limit_nothing(shop: Shop) -> None:
     queue = shop.queue()
     shop.publish(5)
     shop.tick()

@@ -1,4 +1,4 @@
-"""Policies obeyed by a follower that comes to serve: as they are then."""
+"""A promoted follower applies the policies that exist at the promotion."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_promoted_follower_goes_by_the_policies_as_they_are_now(shop: Shop) ->
     assert (queue.rules, queue.policy, queue.watched) == (NO_RULES, None, False)
 
 
-def test_a_refusing_policy_that_came_while_it_did_not_serve_is_no_stale_route(shop: Shop) -> None:
+def test_a_policy_set_before_promotion_leaves_no_stale_route(shop: Shop) -> None:
     queue = shop.queue()
     stale = shop.vhost.route("", "q")
     shop.tick()

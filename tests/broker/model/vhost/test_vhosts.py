@@ -1,4 +1,4 @@
-"""Several virtual hosts in one history: same names that do not meet, deletion, followers."""
+"""Several virtual hosts in one history: equal names stay apart; deletion; followers."""
 
 from __future__ import annotations
 
