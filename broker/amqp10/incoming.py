@@ -160,7 +160,7 @@ class Incoming:
         if not self._parts:
             octets += _PER_DELIVERY
             connection.note_publish()
-        grown = (1 << (len(part) - 1).bit_length()) - self._buffer  # the engine's buffer doubles
+        grown = (1 << (len(part) - 1).bit_length()) - self._buffer  # the engine's buffer is a power of two
         if grown > 0:
             self._buffer += grown
             octets += grown
@@ -264,7 +264,7 @@ class Incoming:
                 connection.await_refused()
             return done
 
-        def told(done: Published, at: int, count: int) -> None:
+        def report(done: Published, at: int, count: int) -> None:
             if done.accepted:
                 self._hold(done.need, run.deliveries[at : at + done.accepted], outcome)
             if done.accepted < count:
@@ -273,21 +273,21 @@ class Incoming:
                     Need.NONE, run.deliveries[at + done.accepted : at + count], Delivery.REJECTED, full
                 )
 
-        return publish_in_turns(route, run.messages, connection.settings.share, publish, told)
+        return publish_in_turns(route, run.messages, connection.settings.share, publish, report)
 
     # -- outcomes
 
     def _hold(self, need: Need, run: list[Delivery], outcome: int, why: Fault | None = None) -> None:
         """Send the outcome when it is safe, for the deliveries that the client has not settled already."""
-        told = []
+        unsettled = []
         for delivery in run:
             if delivery.settled:
                 delivery.settle()
             else:
-                told.append(delivery)
-        if told:
-            self._in_doubt += len(told)
-            self._links.hold(need, lambda: self._known(told, outcome, why))
+                unsettled.append(delivery)
+        if unsettled:
+            self._in_doubt += len(unsettled)
+            self._links.hold(need, lambda: self._known(unsettled, outcome, why))
 
     def _known(self, run: list[Delivery], outcome: int, why: Fault | None) -> None:
         self._in_doubt -= len(run)

@@ -515,11 +515,11 @@ def _publish_divided(
             channel.connection.await_refused()
         return done
 
-    def told(done: Published, at: int, count: int) -> None:
+    def report(done: Published, at: int, count: int) -> None:
         if channel.confirming and channel.is_open:
             _answer(channel, done, first + at, count)
 
-    yield from publish_in_turns(route, raws, share, publish, told)
+    yield from publish_in_turns(route, raws, share, publish, report)
 
 
 def _return(channel: PublishingChannel, target: Target, raws: list[bytes]) -> None:

@@ -281,7 +281,7 @@ class Exchange:
         )
 
 
-def marks_of(exchange: Exchange) -> list[Bind | Unbind]:
+def bound_marks(exchange: Exchange) -> list[Bind | Unbind]:
     """Records that tell backups that an exchange has been bound, for a binding that they do not get: the
     exchange is bound to itself and unbound."""
     mark = Binding(exchange, exchange, "", {})

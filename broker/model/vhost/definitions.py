@@ -28,13 +28,13 @@ from broker.model.queue.queue import Mode, Queue
 from broker.model.routing.exchange import (
     Binding,
     Exchange,
+    bound_marks,
     check_binding_arguments,
     check_exchange_arguments,
-    marks_of,
 )
 from broker.model.routing.publish_route import need_of
 from broker.model.values import ExchangeType, Need, Reason, Scope
-from broker.model.vhost.policies import obey_as_new
+from broker.model.vhost.policies import apply_to_new
 from broker.model.vhost.shared import Shared
 from broker.model.vhost.topology import Topology
 
@@ -132,7 +132,7 @@ class Definitions(Topology):
         declared.scope = self.hooks.exchange_scope(declared)
         self._record(declared)
         made = Exchange(declared)
-        obey_as_new(self, made)
+        apply_to_new(self, made)
         self.add_exchange(made)
         return made
 
@@ -182,7 +182,7 @@ class Definitions(Topology):
 
     # -- queues
 
-    def _present(self, name: str) -> Queue | None:
+    def _live_queue(self, name: str) -> Queue | None:
         """The queue of this name. If its clients have left it and it waits for its deletion, it is deleted
         first. Raises LettersDue."""
         found = self.queues.get(name)
@@ -205,7 +205,7 @@ class Definitions(Topology):
 
     def queue(self, name: str, *, owner: object) -> Queue:
         """The queue for get, consume and similar methods. Raises NotFound, ResourceLocked."""
-        found = self._present(name)
+        found = self._live_queue(name)
         if found is None:
             self._no_queue(name)
         self._check_owner(found, owner)
@@ -216,9 +216,9 @@ class Definitions(Topology):
         mirror."""
         found = self.queues.get(routing_key) if not exchange else None
         if found is not None and follows(found):
-            self._following(found)
+            self._refuse_mirror(found)
 
-    def _following(self, queue: Queue) -> NoReturn:
+    def _refuse_mirror(self, queue: Queue) -> NoReturn:
         raise ResourceLocked(
             f"queue '{queue.name}' in vhost '{self.name}' is replicated from another broker:"
             f" 'understudy replicate --stop' makes it an ordinary queue"
@@ -226,7 +226,7 @@ class Definitions(Topology):
 
     def _check_owner(self, queue: Queue, owner: object) -> None:
         if follows(queue):
-            self._following(queue)
+            self._refuse_mirror(queue)
         if queue.exclusive and queue.owner is not owner:
             self._locked(queue)
 
@@ -264,7 +264,7 @@ class Definitions(Topology):
             return looked_at
         if name:
             permit(name)
-        found = self._present(name) if name else None
+        found = self._live_queue(name) if name else None
         declared = QueueDeclare(
             b"", name, durable, exclusive, auto_delete, _checked(arguments), vhost=self.name
         )
@@ -311,7 +311,7 @@ class Definitions(Topology):
         )  # fmt: skip
         queue.window = self.whole.window
         if self.serving:
-            obey_as_new(self, queue)
+            apply_to_new(self, queue)
         if owner is not None:
             self._owned.setdefault(owner, []).append(queue)
         self.add_queue(queue)
@@ -322,7 +322,7 @@ class Definitions(Topology):
         self, name: str, *, owner: object, if_unused: bool = False, if_empty: bool = False
     ) -> Removed:
         """queue.delete, also of a missing queue. Raises ResourceLocked, PreconditionFailed, LettersDue."""
-        found = self._present(name)
+        found = self._live_queue(name)
         if found is None:
             return Removed(0, _ALL)
         self._check_owner(found, owner)
@@ -399,8 +399,8 @@ class Definitions(Topology):
     ) -> Scope:
         """queue.unbind, also of a missing binding, queue or exchange, as in RabbitMQ. Raises ResourceLocked,
         AccessRefused."""
-        source = self._unbound(exchange)
-        if source is None or self._present(queue) is None:
+        source = self._bindable_exchange(exchange)
+        if source is None or self._live_queue(queue) is None:
             return _ALL
         return self._unbind(source, self.queue(queue, owner=owner), routing_key, arguments)
 
@@ -415,15 +415,15 @@ class Definitions(Topology):
         self, destination: str, source: str, routing_key: str, arguments: Arguments | None = None
     ) -> Scope:
         """exchange.unbind, also of a missing binding or exchange, as in RabbitMQ. Raises AccessRefused."""
-        ends = self._unbound(source), self._unbound(destination)
+        ends = self._bindable_exchange(source), self._bindable_exchange(destination)
         if ends[0] is None or ends[1] is None:
             return _ALL
         return self._unbind(ends[0], ends[1], routing_key, arguments)
 
     def _source(self, name: str) -> Exchange:
-        return self._unbound(name) or self._no_exchange(name)
+        return self._bindable_exchange(name) or self._no_exchange(name)
 
-    def _unbound(self, name: str) -> Exchange | None:
+    def _bindable_exchange(self, name: str) -> Exchange | None:
         """An exchange whose bindings clients may change, or None. Raises AccessRefused."""
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
@@ -439,7 +439,7 @@ class Definitions(Topology):
         self.reconnecting.used(target)
         if binding.key not in source.bindings:
             if source.auto_delete and not source.bound and binding.scope != source.scope:
-                for mark in marks_of(source):
+                for mark in bound_marks(source):
                     self._record(mark)
             self._record(binding.bind_record())
             self.add_binding(binding)

@@ -11,7 +11,7 @@ from broker.model.history.epoch_ends import Graves
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import ConsumerSeen, Record
 from broker.model.queue.queue import Queue
-from broker.model.routing.exchange import Exchange, marks_of
+from broker.model.routing.exchange import Exchange, bound_marks
 from broker.model.values import Scope
 from broker.model.vhost.directory import SCOPE, Directory
 
@@ -79,7 +79,7 @@ class Frozen:
                     found = True
                     yield binding.bind_record()
             if exchange.auto_delete and exchange.bound and not found and self._sees(exchange.scope):
-                yield from marks_of(exchange)
+                yield from bound_marks(exchange)
 
 
 def fingerprint_of(vhosts: State, scope: Scope | None) -> str:

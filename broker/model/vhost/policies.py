@@ -54,19 +54,19 @@ def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
 # -- applying policies
 
 
-def obey_all(host: Topology, matching: Matching) -> None:
+def apply_to_all(host: Topology, matching: Matching) -> None:
     """Apply the current policies to all queues and exchanges. Cheap where the policy is unchanged.
     `matching`: shared by the caller for all virtual hosts."""
     plain: dict[str, QueueRules] = {}
     of_queues = host.whole.directory.ranked(host.name, QUEUES)
     changed = False
     for queue in host.queues.values():
-        policy = _first(of_queues, queue.name, matching)
+        policy = _first_match(of_queues, queue.name, matching)
         if policy is not queue.ruled_by:
-            changed |= _rule(host, queue, policy, plain)
+            changed |= _set_queue_policy(host, queue, policy, plain)
     of_exchanges = host.whole.directory.ranked(host.name, EXCHANGES)
     for exchange in host.exchanges.values():
-        changed |= _lead(exchange, _first(of_exchanges, exchange.name, matching))
+        changed |= _set_exchange_policy(exchange, _first_match(of_exchanges, exchange.name, matching))
     if changed:
         host._changed()
     for policy in {policy.name: policy for policy in (*of_queues, *of_exchanges)}.values():
@@ -77,32 +77,34 @@ def obey_all(host: Topology, matching: Matching) -> None:
             )
 
 
-def obey_as_new(host: Topology, made: Queue | Exchange) -> None:
+def apply_to_new(host: Topology, made: Queue | Exchange) -> None:
     """Apply the policies to a new queue or exchange of a serving virtual host. No route leads to it yet."""
     if isinstance(made, Queue):
         policy = host.whole.directory.policy_for(host.name, made.name, QUEUES)
         if policy is not None:
-            _rule(host, made, policy, {})
+            _set_queue_policy(host, made, policy, {})
     else:
-        _lead(made, host.whole.directory.policy_for(host.name, made.name, EXCHANGES))
+        _set_exchange_policy(made, host.whole.directory.policy_for(host.name, made.name, EXCHANGES))
 
 
-def names_of_policies(directory: Directory, queues: Sequence[Queue]) -> dict[Queue, str]:
+def policy_names(directory: Directory, queues: Sequence[Queue]) -> dict[Queue, str]:
     """The policy name of each of these queues that has one. On a backup: the policy that would apply."""
     ranked = {name: directory.ranked(name, QUEUES) for name in {queue.vhost for queue in queues}}
     matching = Matching()
-    found = {queue: _first(ranked[queue.vhost], queue.name, matching) for queue in queues}
+    found = {queue: _first_match(ranked[queue.vhost], queue.name, matching) for queue in queues}
     return {queue: policy.name for queue, policy in found.items() if policy is not None}
 
 
-def _first(ranked: Sequence[Policy], name: str, matching: Matching) -> Policy | None:
+def _first_match(ranked: Sequence[Policy], name: str, matching: Matching) -> Policy | None:
     for policy in ranked:
         if matching.matches(policy.pattern, name):
             return policy
     return None
 
 
-def _rule(host: Topology, queue: Queue, policy: Policy | None, plain: dict[str, QueueRules]) -> bool:
+def _set_queue_policy(
+    host: Topology, queue: Queue, policy: Policy | None, plain: dict[str, QueueRules]
+) -> bool:
     """Set a queue's policy. Returns whether its rules changed. `plain`: rules of queues without arguments, by
     policy.
 
@@ -127,7 +129,7 @@ def _rule(host: Topology, queue: Queue, policy: Policy | None, plain: dict[str, 
     return True
 
 
-def _lead(exchange: Exchange, policy: Policy | None) -> bool:
+def _set_exchange_policy(exchange: Exchange, policy: Policy | None) -> bool:
     """Set an exchange's policy. Returns whether its alternate exchange changed. The default exchange never
     has one."""
     exchange.ruled_by = policy

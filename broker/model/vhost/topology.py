@@ -149,7 +149,7 @@ class Topology:
         return self._one_off(source.name, routing_key, queues, needs_headers)
 
     def _remember(self, source: Exchange, routing_key: str) -> Steps[PublishRoute]:
-        self._named(source, (routing_key,))
+        self._note_use(source, (routing_key,))
         found = yield from self._look_up(source, routing_key)
         if not source.internal and not found.one_off:
             if len(self._routes) >= ROUTE_MEMO:
@@ -165,7 +165,7 @@ class Topology:
         source = self._existing(exchange) if inner else self._publishable(exchange)
         copies = copy_keys(headers)
         if not inner:
-            self._named(source, (routing_key, *copies))
+            self._note_use(source, (routing_key, *copies))
         queues, _ = yield from self._reach(source, routing_key, headers, copies)
         return self._one_off(exchange, routing_key, queues)
 
@@ -175,7 +175,7 @@ class Topology:
         alive = tuple(queue for queue in queues if not queue.deleted)
         return PublishRoute(exchange, routing_key, alive, needs_headers, self.generation, one_off=True)
 
-    def _named(self, source: Exchange, keys: Sequence[str]) -> None:
+    def _note_use(self, source: Exchange, keys: Sequence[str]) -> None:
         """Note that a client publishes to these by name. The memo is empty when a node begins to serve, so
         every name comes here once."""
         self.whole.reconnecting.used(source)

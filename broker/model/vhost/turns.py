@@ -31,11 +31,11 @@ def publish_in_turns(
     raws: list[bytes],
     share: int,
     publish: Callable[[PublishRoute, list[bytes], int], Published],
-    told: Callable[[Published, int, int], None],
+    report: Callable[[Published, int, int], None],
 ) -> Steps[None]:
     """Call `publish` with some of `raws` and some of the queues; its last argument is the number of the first
     message. Each piece takes about `share` steps, or what one message takes in one queue. When messages are
-    in all queues, `told` gets the result, the number of the first message, and their count."""
+    in all queues, `report` gets the result, the number of the first message, and their count."""
     queues = len(route.queues) or 1
     most = max(1, share // queues - PER_RUN)
     for at in range(0, len(raws), most):
@@ -53,5 +53,5 @@ def publish_in_turns(
                 need, accepted = max(need, done.need), min(accepted, done.accepted)
         if not reached:
             publish(route.part(0, 0), some, at)
-        told(Published(need, accepted), at, len(some))
+        report(Published(need, accepted), at, len(some))
         yield steps

@@ -26,7 +26,7 @@ from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
 from broker.model.vhost.directory import POLICY, SCOPE, VHOST, check_change
 from broker.model.vhost.fingerprint import definitions_of, fingerprint_of
-from broker.model.vhost.policies import names_of_policies, obey_all
+from broker.model.vhost.policies import apply_to_all, policy_names
 from broker.model.vhost.shared import Shared
 from broker.model.vhost.stamping import stamp_unset
 from broker.model.vhost.vhost import VirtualHost
@@ -262,7 +262,7 @@ class VirtualHosts(Shared):
         if any(record.kind == POLICY for record in records):
             matching = Matching()
             for vhost in self:
-                obey_all(vhost, matching)
+                apply_to_all(vhost, matching)
         return SCOPE if records else Scope.NONE
 
     def _change(self, record: EntryPut | EntryDelete) -> None:
@@ -310,7 +310,7 @@ class VirtualHosts(Shared):
                 self.history.append(record)
         matching = Matching()
         for vhost in self:
-            obey_all(vhost, matching)
+            apply_to_all(vhost, matching)
         for queue in own:
             queue.activate(epoch)
         self._restart_expiries()
@@ -375,11 +375,11 @@ class VirtualHosts(Shared):
     def list_queues(self, begin: int = 0, most: int | None = None) -> list[QueueInfo]:
         """At most `most` queues (None: all), from number `begin` on."""
         every = chain.from_iterable(vhost.queues.values() for vhost in self)
-        return _lines(self, list(islice(every, begin, None if most is None else begin + most)))
+        return _queue_infos(self, list(islice(every, begin, None if most is None else begin + most)))
 
 
-def _lines(vhosts: VirtualHosts, queues: list[Queue]) -> list[QueueInfo]:
-    policies = names_of_policies(vhosts.directory, queues)
+def _queue_infos(vhosts: VirtualHosts, queues: list[Queue]) -> list[QueueInfo]:
+    policies = policy_names(vhosts.directory, queues)
     return [
         QueueInfo(
             q.name,

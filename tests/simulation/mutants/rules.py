@@ -65,12 +65,12 @@ def _round_and_round(cycles: Any) -> Any:
     return lambda raw, queues, reason: ()
 
 
-def _as_declared(obey_all: Any) -> Any:
+def _as_declared(apply_to_all: Any) -> Any:
     """Policies count when they change, and not for one that begins to serve."""
 
     def broken(host: VirtualHost, matching: Any) -> None:
         if host.serving:
-            obey_all(host, matching)
+            apply_to_all(host, matching)
 
     return broken
 
@@ -157,7 +157,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a promoted backup goes by no policy",
         "Policies that only the node of the change goes by: queues without limits after a failover.",
         (18, 1),
-        (Patch(vhosts, "obey_all", _as_declared),),
+        (Patch(vhosts, "apply_to_all", _as_declared),),
         because="What would have been dead-lettered is dropped, or stays.",
     ),
     Mutant(
