@@ -73,9 +73,8 @@ class AckTimes:
         self.sure = min(self.sure, self._until - self._timeout)
 
     def included(self) -> None:
-        """The primary has answered: it has heard that the copy is complete, and whatever was late before does
-        not matter. What was late since may have come after an exclusion all the same.
-        """
+        """The primary has answered: it knows that the copy is complete, and older delays do not matter. A
+        later delay may still have led to an exclusion."""
         self._until = inf
         if self._late <= self._complete:
             self._late = -inf

@@ -1,12 +1,12 @@
-"""Clocks: the wall clocks of a primary and its backups, held against each other.
+"""Clocks: compares the wall clocks of a primary and its backups.
 
-Owner: HaBroker; the node sets the time in each tick. What a primary dates messages by is told with each
-heartbeat, so that a backup that is promoted goes on from there, and no message expires early because its own
-clock is ahead. How far the machines' clocks are apart is told to people: a backup compares its own with its
-primary's by heartbeats, a primary with its backups' by what acknowledges these.
+Owner: HaBroker; the node sets the time in each tick. A primary tells with each heartbeat by which clock it
+dates messages. A backup that is promoted goes on from that clock, so no message expires early because its own
+clock is ahead. People are told how far the machines' clocks are apart: a backup compares its own with its
+primary's by heartbeats, a primary with its backups' by their acknowledgements.
 
-A message on its way makes the other clock seem behind, never ahead: of the last few comparisons the highest
-is the best.
+A message that takes time to arrive makes the other clock seem behind, never ahead. So the highest of the last
+few comparisons is the best one.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Clocks:
         return self.wall_at(now)
 
     def compare(self, clock: Comparison, name: str, machine_ms: float, now: float) -> str:
-        """The wall clock of the machine of `name` showed `machine_ms` when its word came, `now`. What people
-        are to be told, or ""."""
+        """The wall clock of the machine of `name` showed `machine_ms` in a message that came `now`. Returns a
+        sentence for people if the clocks have come apart, or together again; else ""."""
         clock.note(machine_ms - self.machine_at(now))
         return clock.words(name) if clock.news() else ""
 

@@ -1,4 +1,4 @@
-"""The earliest of some deadlines. Asked for at the end of each tick by everybody who has some."""
+"""The earliest of several deadlines."""
 
 from __future__ import annotations
 

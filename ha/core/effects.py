@@ -32,7 +32,7 @@ class SendStream:
 
 @dataclass(slots=True, frozen=True)
 class ClosePeer:
-    """Close that connection after what is queued for it. Nothing may be sent to it afterwards."""
+    """Close that connection once its queued output is sent. Nothing may be sent to it afterwards."""
 
     peer: int
     code: int
@@ -71,9 +71,8 @@ class ReadRegister:
 
 @dataclass(slots=True, frozen=True)
 class SwapRegister:
-    """Ask the register to replace the record of version `expected` (None: it is empty) by this one. Whoever
-    asks already goes by the stricter of the two; nothing follows from it before `authority_answered`.
-    """
+    """Ask the register to replace the record of version `expected` (None: it is empty) by this one. Until
+    `authority_answered`, the asking part acts by the stricter of the two records."""
 
     request_id: int
     expected: RecordVersion | None
@@ -89,14 +88,13 @@ class Withhold:
 
 @dataclass(slots=True, frozen=True)
 class Resume:
-    """It is proven anew: what was withheld may leave, and messages are delivered again."""
+    """The leadership lease is renewed: withheld output may leave, and messages are delivered again."""
 
 
 @dataclass(slots=True, frozen=True)
 class HoldInput:
-    """A switchover has begun: read no more from clients, deliver nothing new to them. What is due to them
-    goes out. Ends with TakeInput, or with StopServing.
-    """
+    """A switchover has begun: read nothing more from clients, and deliver nothing new to them. Replies and
+    confirms that are due go out. Ends with TakeInput, or with StopServing."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -122,16 +120,15 @@ class StartServing:
 
 @dataclass(slots=True, frozen=True)
 class StopServing:
-    """Confirm, deliver and accept nothing any more, from now on; close clients with 320 and `reason`. What is
-    being withheld from them is dropped.
-    """
+    """From now on confirm, deliver and accept nothing; close clients with 320 and `reason`. Output that is
+    being withheld is dropped."""
 
     reason: str
 
 
 @dataclass(slots=True, frozen=True)
 class Answer:
-    """Tell the operator who asked with `token`. Success is told only when all effects before are done."""
+    """Answer the operator's request `token`. Success is told only when all earlier effects are done."""
 
     token: int
     ok: bool
@@ -163,9 +160,8 @@ class Note:
 
 @dataclass(slots=True, frozen=True)
 class Announce:
-    """Tell the clients who want to know of a change of membership: `event` (joining, in-sync, lost, excluded,
-    promoted, switchover, queue-reset) of the node `name`. Nothing waits for it.
-    """
+    """Tell subscribed clients of a change of membership: `event` (joining, in-sync, lost, excluded, promoted,
+    switchover, queue-reset) of the node `name`. Nothing waits for it."""
 
     event: str
     node_id: str

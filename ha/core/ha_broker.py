@@ -243,7 +243,7 @@ class HaBroker:
         )
 
     def settle(self, now: float) -> None:
-        """Whatever waited for answers: a promotion, a round of hellos, a switchover."""
+        """Go on with what waits for answers: a promotion, a round of hellos, a switchover."""
         self.promotion.settle(now)
         self.proof.settle(now)
         self.switchover.settle(now)
@@ -257,7 +257,7 @@ class HaBroker:
 
     @property
     def not_taken_in(self) -> list[str]:
-        """While this node serves: who is there and wants to join, and why it may not."""
+        """While this node serves: the nodes that ask to join and may not, each with the reason."""
         refused = self._peer_methods.not_taken_in.values() if self.primary is not None else ()
         return list(dict.fromkeys(refused))
 
@@ -285,14 +285,13 @@ class HaBroker:
             self.primary.date_proof()
 
     def outdated(self, held: InSyncRecord, now: float) -> None:
-        """The authority has an earlier record of this term: somebody who is not in sync may be in it."""
+        """The authority has an earlier record of this term, which may name a node that is not in sync."""
         if self.primary is not None and self.primary.lease.holds(now):
             self._restore(self.primary, held, now)
 
     def _restore(self, primary: Primary, held: InSyncRecord | None, now: float) -> None:
-        """Its proof holds, so that nobody else was promoted: it has the authority take the record again, by
-        compare-and-set. A change that is being asked for comes upon the same by itself.
-        """
+        """This node's proof holds, so no other node was promoted: it has the authority take the record again,
+        by compare-and-set. A change that is already being asked for meets the same state by itself."""
         if not self.keeper.busy:
             self._out.log(f"{lost_words(held)}; it is put back")
             expected = held.version if held is not None else None
@@ -301,7 +300,7 @@ class HaBroker:
             )
 
     def dethroned(self, held: InSyncRecord | None, now: float) -> None:
-        """The authority has another record than this node's."""
+        """The authority has a record other than this node's."""
         if held is None and self.primary is not None and self.primary.lease.holds(now):
             self._restore(self.primary, held, now)
             return
@@ -334,10 +333,9 @@ class HaBroker:
         self, address: str, now: float, refusal: str = "", *, nobody: bool = False, distrust: str = "",
         unresolved: str = "",
     ) -> None:  # fmt: skip
-        """Nobody let us in there; `refusal` is what the broker said, if there is one. `nobody`: the kernel
-        there says that nobody listens. `distrust`: why there is no TLS with it. `unresolved`: why its name
-        gives no address.
-        """
+        """A dial did not get in. `refusal`: what the broker there said, or "". `nobody`: the kernel there
+        says that nothing listens. `distrust`: why TLS with it failed. `unresolved`: why its name gives no
+        address."""
         self.neighbours.failed(
             address, refusal, now, nobody=nobody, distrust=distrust, unresolved=unresolved
         )  # fmt: skip
@@ -474,14 +472,13 @@ class HaBroker:
         self._out.do(Answer(token, True, f"now {self.status.value}"))
 
     def farewell(self) -> None:
-        """This process ends: whom it follows need not wait for it, nor for `ack_timeout`."""
+        """This process ends: tell the primary, so that it need not wait for `ack_timeout`."""
         if self.backup is not None and self.backup.peer is not None:
             self._out.do(SendMethod(self.backup.peer, Method.FAREWELL, b""))
 
     def step_down(self, reason: str, now: float, heir: tuple[int, bytes] | None = None) -> None:
-        """Serve no more, from this instant. Backups are told nothing: their links close, and they stay in
-        the record. But for the `heir` of a switchover, its peer and the HANDOVER for it.
-        """
+        """Stop serving, from this instant. Backups are told nothing: their links close, and they stay in the
+        record. In a switchover, `heir` is the target's peer and the HANDOVER that it gets."""
         if heir is None and self.switchover.draining:
             self.switchover.give_up(reason)
         self._out.warn(codes.STOPS_SERVING.say(why=reason))

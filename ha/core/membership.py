@@ -1,7 +1,7 @@
-"""Who is in the pair and what each is doing: the statuses, their one transition table, the list of members.
+"""Membership: the members of the pair, the status of this node, and the one table of its transitions.
 
-Owner: HaBroker. Called by it alone; calls nobody. After Qpid's `Membership`, with `active -> joining` added,
-which Qpid lacks: a primary that meets a newer one must be able to step down.
+Owner: HaBroker, the only caller. After Qpid's `Membership`, with `active -> joining` added, which Qpid lacks:
+a primary that meets a newer one must be able to step down.
 """
 
 from __future__ import annotations

@@ -63,9 +63,8 @@ class PrimaryModel(Protocol):
         """Ids of what the queue holds, which is there."""
 
     def make_milestone(self) -> bool:
-        """All members hold all of history up to the last milestone: make another, in the next batch, if
-        there is anything to settle or to forget; whether there was.
-        """
+        """All members hold all of history up to the last milestone: make another one in the next batch, if
+        there is anything to settle or to forget. Returns whether there was."""
 
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
         """Entries of one queue as encoded EnqueueRun records."""
@@ -112,14 +111,13 @@ class ReplicaModel(Protocol):
         """
 
     def let_go(self) -> None:
-        """All is here: what the primary has not, or what has left meanwhile, goes at once; and what had not
-        come of queues that were deleted meanwhile has gone with these.
-        """
+        """The copy is complete: messages that the primary does not hold, or that have left meanwhile, go now.
+        What was missing of queues that were deleted meanwhile no longer matters."""
 
     def go_back(self) -> None:
-        """This node is promoted before it had all: what came meanwhile, and was confirmed to nobody, goes to
-        quarantine (but for what had been in history here, and gone), and what it held before stays.
-        """
+        """This node is promoted before its copy was complete. What came meanwhile was confirmed to no
+        publisher: it goes to quarantine, except what had been in history here before and had left. What the
+        node held before stays."""
 
     def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
         """What cannot be applied to its queue, or does not follow from what the queue got before, is left
@@ -130,7 +128,8 @@ class ReplicaModel(Protocol):
         """None if there is no such queue."""
 
     def renew_queue(self, queue: bytes) -> None:
-        """The copy is not to be trusted, and comes anew. It is kept until the new one is whole."""
+        """The copy of this queue cannot be trusted, and is sent again. The old copy is kept until the new one
+        is whole."""
 
     def abandon(self) -> None:
         """No more comes: the old copies stay, with what came of the new ones, and without what left."""
@@ -143,19 +142,18 @@ class ReplicaModel(Protocol):
         applied."""
 
     def end_definitions(self, position: Position) -> list[str]:
-        """That was all, and history goes on from there: what the primary has not goes, and is exported
-        before. Sentences about what was dropped."""
+        """The definitions are complete, and history goes on from `position`: what the primary does not have
+        is exported and then dropped. Returns a sentence for each thing dropped."""
 
     def begin_queue(self, queue: bytes, end: MessageId) -> str:
-        """Expect a snapshot up to `end`, and count as lacking what is not here; the queue's name."""
+        """Expect a snapshot up to `end`; what is not here counts as missing. Returns the queue's name."""
 
     def take_piece(
         self, queue: bytes, after: MessageId, upto: MessageId, ids: IdsByEpoch, payload: bytes
     ) -> Dropped:
-        """The primary holds `ids` of that stretch: drop what is not among them, take what is missing. What
-        was never in the primary's history, as its definitions told, is exported, durably, before it is
-        dropped.
-        """
+        """The primary holds `ids` of that stretch: drop what is not among them, take what is missing.
+        Messages that the primary's history never had, by its definitions, are exported durably before they
+        are dropped."""
 
     def end_queue(self, queue: bytes) -> None:
         """It is whole."""

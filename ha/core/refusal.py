@@ -1,4 +1,4 @@
-"""Refusals: why, by a code and one sentence, and what whoever asked may do next."""
+"""Refusals: a code, one sentence that says why, and what the operator may do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Role: what HaBroker holds, a Primary or a Backup; and who this node is.
+"""Role: the base of Primary and Backup; and the identity of this node.
 
 Owner: HaBroker. A role puts effects into the outbox and calls the model through its port; it never calls
 HaBroker.
@@ -14,10 +14,11 @@ from ha.core.record.in_sync_record import Incarnation
 
 @dataclass(slots=True, frozen=True)
 class OwnIdentity:
-    """Who this node is. `number` (1..65535) goes into the epochs it mints and must differ within a pair.
+    """The identity of this node. `number` (1..65535) goes into the epochs that it mints and must differ
+    within a pair.
 
-    `life` is drawn at each start and written nowhere: two processes on copies of one data directory differ in
-    nothing else.
+    `life` is drawn at each start and written nowhere: it tells apart two processes that run on copies of one
+    data directory.
     """
 
     node_id: str

@@ -58,5 +58,5 @@ class Tuning:
 
     @property
     def wanted(self) -> int:
-        """Backups that must be in sync before anything is confirmed, whatever has been before."""
+        """Backups that must be in sync before anything is confirmed."""
         return max(self.min_backups, 1 if self.block_on_loss else 0)

@@ -153,7 +153,7 @@ class Backup:
     # -- the stream
 
     def data(self, payload: bytes, now: float) -> None:
-        """A piece of the stream. LinkError closes the link; it is made anew and the copy compared again."""
+        """A piece of the stream. LinkError closes the link; the next link compares the copy again."""
         if self._replicator is None:
             raise LinkError("stream data before the join was accepted")
         self._last_heard, self._heard = now, True
@@ -178,7 +178,8 @@ class Backup:
         self._replicator.sentences.clear()
 
     def _begin(self, record: InSyncRecord, epoch: int) -> None:
-        """The copy is about to be changed. One that is expected stays promotable, unless it starts anew."""
+        """The copy is about to be changed. A node that the primary expects stays promotable, unless it starts
+        from nothing."""
         if self._expected:
             self._local.copy.mix()
         else:
@@ -202,10 +203,9 @@ class Backup:
             )
 
     def _reset(self, replicator: BrokerReplicator) -> None:
-        """Some queues could not take an event: have them sent again. Until they are whole, and on disk, this
-        node acknowledges nothing and is not promotable. LinkError, so that all is compared anew, while it
-        catches up anyway.
-        """
+        """Some queues could not take an event: have the primary send them again. Until they are whole, and on
+        disk, this node acknowledges nothing and is not promotable. Raises LinkError while it catches up, so
+        that everything is compared again."""
         bad, replicator.bad = replicator.bad, []
         if not bad:
             return
@@ -397,10 +397,9 @@ class Backup:
             self._unlink()
 
     def stand_alone(self, *, keep_all: bool) -> None:
-        """The record is this node's. If it had not come to the end of what its primary had to tell, it has
-        what it had before; or all that it has, if it is promoted by force: of one who was excluded, the
-        primary may have confirmed what came then.
-        """
+        """The record is this node's. If it had not got everything from its primary, it keeps what it held
+        before the link. With `keep_all` (a forced promotion) it keeps what came as well: the primary may have
+        excluded this node, and confirmed what came then."""
         if keep_all:
             self._model.keep_what_is_here(None)
         else:
@@ -416,7 +415,7 @@ class Backup:
         self._heed_record()
 
     def _heed_record(self) -> None:
-        """Without a link: whoever is not in the record that it knows of, from whomever, is not ready."""
+        """Without a link, a node that the newest known record does not name is not ready."""
         record = self._local.record
         listed = record is not None and self._me.who in record.in_sync
         if self._membership.status is Status.READY and not listed:

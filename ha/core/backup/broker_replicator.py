@@ -45,7 +45,8 @@ class BrokerReplicator:
         return self.guard_mark is not None and not self._awaited and self._model.synced >= self.guard_mark
 
     def wait_for(self, queue: bytes) -> bool:
-        """It is to be sent again; False if that is so already. LinkError if it goes bad while it comes."""
+        """This queue is to be sent again; False if it waits for that already. LinkError if it fails while it
+        is being sent."""
         if queue in self._queues:
             raise LinkError("a queue that is being sent again has gone bad again")
         if queue in self._awaited:

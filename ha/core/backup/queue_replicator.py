@@ -16,7 +16,8 @@ BEYOND_ALL: MessageId = (2**64 - 1, 2**64 - 1)
 
 
 class QueueReplicator:
-    """Piece by piece keeps what is common, drops what the primary has not, takes what is missing."""
+    """Works piece by piece: keeps what both hold, drops what the primary does not hold, takes what is
+    missing."""
 
     def __init__(self, model: ReplicaModel, queue: bytes, epoch: int, live_from: int) -> None:
         self._model = model

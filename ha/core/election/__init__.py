@@ -1,1 +1,1 @@
-"""Who becomes primary: promotion, switchover, and what the nodes ask each other for it."""
+"""How a node becomes primary: promotion, switchover, and the hellos between nodes."""

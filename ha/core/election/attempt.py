@@ -113,7 +113,7 @@ class Attempt:
 
 @dataclass(slots=True, frozen=True)
 class Looked:
-    """Somebody said something, or time has passed. `record`: the newest that this node knows of; `all_heard`:
+    """A peer has answered, or time has passed. `record`: the newest that this node knows of; `all_heard`:
     each peer has answered since it was asked, or cannot; `owner_over`: the old owner serves no more."""
 
     now: float
@@ -154,7 +154,7 @@ class Judged:
 
 @dataclass(slots=True, frozen=True)
 class Committed:
-    """The record is this node's. `said`: what this node acknowledged last, and to whom."""
+    """The record is this node's. `said`: this node's last acknowledgement to a primary."""
 
     now: float
     said: Said | None
@@ -169,15 +169,14 @@ class Beaten:
 
 @dataclass(slots=True, frozen=True)
 class HandedOver:
-    """The primary has handed over to this node: what others have said to a question of before does not
-    count."""
+    """The primary has handed over to this node. Answers to an earlier question do not count."""
 
     now: float
 
 
 @dataclass(slots=True, frozen=True)
 class GivenUp:
-    """Nobody wants it any more."""
+    """The operator, or this node, wants it no more."""
 
     reason: str
 
@@ -186,7 +185,7 @@ class GivenUp:
 
 
 class AskPeers:
-    """Ask all peers anew how they stand."""
+    """Ask all peers again how they stand."""
 
 
 class ReadAuthority:
@@ -226,8 +225,8 @@ class Propose:
 
 @dataclass(slots=True, frozen=True)
 class LeaveOldPrimary:
-    """Nobody else is to be followed or acknowledged from now on. `keep_all`: also what came of a resync that
-    was not finished."""
+    """Follow and acknowledge no primary from now on. `keep_all`: keep also what came of a resync that was not
+    finished."""
 
     keep_all: bool
 
@@ -248,7 +247,7 @@ class Adopt:
 
 @dataclass(slots=True, frozen=True)
 class Owned:
-    """What was answered to a question of then shows this node as the owner."""
+    """An answer to a question of `asked_at` shows this node as the owner."""
 
     asked_at: float
 

@@ -1,4 +1,4 @@
-"""Introductions: hellos going out, and what they bring in: who is where, and how it stands.
+"""Introductions: sends hellos, and keeps what the answers say of each peer.
 
 Owner: HaBroker, which draws the conclusions. Makes calls on Neighbours and Lineage, not the other way.
 """
@@ -70,10 +70,9 @@ class Introductions:
     def heard(
         self, peer: int, document: dict[str, Any], address: str | None, now: float
     ) -> PeerAnswer | None:
-        """What a peer says of itself, written down; None if nothing is to be concluded from it, since it is
-        this node itself, of another cluster, outdated, or not to be believed. `address`: it is the answer
-        of one that this node dialed.
-        """
+        """Note what a peer says of itself. None if no conclusion follows: the peer is this node itself, of
+        another cluster, outdated, or not to be believed. `address`: it is the answer of a peer that this node
+        dialed."""
         answer = peer_answer(document)
         if answer.node_id == self._me.node_id and answer.life == self._me.life:
             if address is not None:
@@ -112,9 +111,8 @@ class Introductions:
         return bool(why)
 
     def _copied(self, answer: PeerAnswer, address: str | None) -> bool:
-        """Is it another process with this node's identity, or with that of one which is at another address?
-        Nothing that it says is to be believed: the two may have gone apart since one was copied.
-        """
+        """Does another process have this node's identity, or that of a peer at another address? Nothing that
+        it says is believed: since the data directory was copied, the two may have diverged."""
         if self._neighbours.known_as_copy(answer):
             return True
         mine = answer.node_id == self._me.node_id

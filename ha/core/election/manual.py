@@ -100,7 +100,7 @@ class ManualAuthority:
         return self._cold(e, newest)
 
     def _bootstrap(self, e: Evidence) -> Verdict:
-        """Nobody was ever primary, as far as is known."""
+        """No node was ever primary, as far as is known."""
         if e.record_lost:
             return _no(
                 codes.PROMOTE_RECORD_LOST.say(),

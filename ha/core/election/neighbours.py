@@ -1,6 +1,6 @@
-"""Neighbours: the other brokers' addresses, who was met at each, and what each said of itself last.
+"""Neighbours: the other brokers' addresses, the peer met at each, and what each peer said of itself last.
 
-Owner: HaBroker, which tells it what its dials did and what hellos brought. Calls nobody; decides nothing.
+Owner: HaBroker, which reports the results of dials and hellos. Calls nothing; decides nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ THIS = "this very node"
 
 @dataclass(slots=True)
 class PeerAddress:
-    """One configured address, and what is known of who is there."""
+    """One configured address, and what is known of the broker there."""
 
     address: str
     peer: int | None = None
@@ -82,10 +82,9 @@ class Neighbours:
         self, address: str, refusal: str, now: float, *, nobody: bool = False, distrust: str = "",
         unresolved: str = "",
     ) -> None:  # fmt: skip
-        """`refusal`: what the broker there said to our login; "" if nobody is there. `nobody`: so the kernel
-        there says, not mere silence. `distrust`: why there is no TLS with it. `unresolved`: why nobody was
-        dialled.
-        """
+        """`refusal`: what the broker there said to the login; "" if none is there. `nobody`: the kernel there
+        says that nothing listens; silence is not enough. `distrust`: why TLS with it failed. `unresolved`:
+        why its name gave no address."""
         entry = self.book[address]
         entry.failed_at = now
         if nobody:
@@ -135,7 +134,7 @@ class Neighbours:
         self.served = name, now
 
     def ask_anew(self) -> None:
-        """The next hellos are another question; nobody has answered it, were it in this very instant."""
+        """The next hellos are a new question. Only answers to that question count."""
         self.question += 1
         for entry in self.book.values():
             entry.answered_at = float("-inf")
@@ -146,9 +145,8 @@ class Neighbours:
         self.served = None
 
     def outdated(self, answer: PeerAnswer, question: object) -> bool:
-        """It says that it serves, and said so before it handed over: the handover has come first, by another
-        connection. What it answers to a `question` of since counts, whatever it is.
-        """
+        """Does its word that it serves come from before it handed over? The handover came first, by another
+        connection. Its answer to a later `question` counts."""
         epoch, last = self._over.get(answer.node_id, (0, 0))
         since = isinstance(question, int) and question > last
         return answer.serving and answer.epoch <= epoch and not since

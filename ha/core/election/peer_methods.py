@@ -1,7 +1,7 @@
-"""PeerMethods: what the others say on extension class 250, method by method, and what follows from it.
+"""PeerMethods: serves the methods of extension class 250 that peers send.
 
-Owner: HaBroker, for the node's life. Makes calls on whichever role the node has, on Introductions and
-Lineage, and on HaBroker through `Listener` where a role ends by what was said.
+Owner: HaBroker, for the node's life. Makes calls on the node's role, on Introductions and Lineage, and
+through `Listener` on HaBroker where a method ends a role.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Listener(Protocol):
         """How this node stands, for a hello."""
 
     def settle(self, now: float) -> None:
-        """Whatever waited for answers may go on."""
+        """Go on with what waits for answers."""
 
     def step_down(self, reason: str, now: float) -> None:
         """Serve no more, from this instant."""
@@ -163,7 +163,7 @@ class PeerMethods:
             self._node.inherit(now)
 
     def _ack(self, peer: int, ack: Ack, now: float) -> None:
-        """Whoever follows this node's epoch knows of no later one."""
+        """A peer that follows this node's epoch knows of no later one."""
         primary = self._node.primary
         if primary is None:
             return

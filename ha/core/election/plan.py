@@ -95,8 +95,8 @@ class Candidate:
 @dataclass(slots=True, frozen=True)
 class Flushed:
     """A tick's flush has left nothing gathered. `target_in_sync`: the target is the same process, in sync and
-    linked; `drained`: everything is where it is to be; `answered`: the target has, since it was asked;
-    `position`: the last one; `missing`: what is not done, once the time is over."""
+    linked; `drained`: everything has been acknowledged and answered; `answered`: the target has answered
+    since it was asked; `position`: the last one; `missing`: what is not done, once the time is over."""
 
     now: float
     target_in_sync: bool
@@ -117,8 +117,8 @@ class Server:
 
 @dataclass(slots=True, frozen=True)
 class Settled:
-    """Somebody said how it stands, or this node has changed its role, or time has passed. `epoch`: in which
-    this node serves, if it does; `server`: who else does; `target_number`: the incarnation that the target
+    """A peer has answered, this node has changed its role, or time has passed. `epoch`: in which this node
+    serves, if it does; `server`: another node that serves; `target_number`: the incarnation that the target
     told last; `promoting`: this node asks to be promoted; `last_refusal`: why it was not."""
 
     now: float
@@ -237,8 +237,8 @@ def choose(
 
 
 def _flushed(plan: SwitchoverPlan, event: Flushed, limits: Limits) -> Move:
-    """The acknowledgements of an idle pair may be as old as its last heartbeat, and the target may stand
-    still since: so it is asked at the very end, and no answer to anything of before counts."""
+    """On an idle pair the acknowledgements may be as old as the last heartbeat, and the target may have
+    stopped since. So it is asked at the very end, and only an answer to that question counts."""
     if not event.target_in_sync:
         lost = "it is not in sync any more"
         if plan.asked is not None:

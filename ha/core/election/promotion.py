@@ -82,7 +82,7 @@ class Promotion:
 
     @property
     def yields(self) -> bool:
-        """To one who forces it: it is unforced, and still asks."""
+        """Does it give way to a forced promotion? It does if it is unforced and still asks."""
         attempt = self.attempt
         return attempt is not None and attempt.step is PromotionStep.ASKING and not attempt.force_lossy
 
@@ -114,10 +114,11 @@ class Promotion:
         return {i: a for i, a in self._neighbours.answers.items() if not self._lineage.foreign(a)}
 
     def judge(self) -> Verdict:
-        """Whether an unforced promotion would be granted, as far as is known without asking.
+        """Would an unforced promotion be granted, as far as is known without asking?
 
-        That the primary said last that it serves is no objection to a backup in sync with it: it may hang,
-        and a promotion asks it anew. Not so where nobody arbitrates, and such a word is all there is.
+        A backup in sync may be promoted although its primary last said that it serves: the primary may hang,
+        and a promotion asks it again. Where no authority arbitrates, that word is all there is, and it
+        counts.
         """
         evidence, record = self.evidence(), self._local.record
         if self._authority.ARBITRATES and record is not None and self._me.who in record.in_sync:
@@ -193,9 +194,8 @@ class Promotion:
         )  # fmt: skip
 
     def _owner_is_over(self, attempt: Attempt) -> bool:
-        """The old owner has said that it does not serve, or its kernel that nobody listens there any more.
-        Of one that did not begin to, nothing follows: somebody before it may go on serving for a lease.
-        """
+        """The old owner has said that it does not serve, or its kernel has said that nothing listens there.
+        An owner that had not begun to serve proves nothing: a primary before it may go on for a lease."""
         old = attempt.old
         if old is None:
             return True
@@ -300,7 +300,6 @@ class Promotion:
 
 
 def _is_over(answer: PeerAnswer, old: InSyncRecord) -> bool:
-    """The owner of `old` says that it serves by it no more; of an answer of before it owned it, or before it
-    begins to serve, nothing follows.
-    """
+    """Does the owner of `old` say that it no longer serves by it? An answer from before it owned the record,
+    or before it began to serve, proves nothing."""
     return answer.epoch >= old.epoch and not answer.serving and not answer.promoting

@@ -21,7 +21,7 @@ class Claimant(Protocol):
 
     @property
     def mine(self) -> InSyncRecord | None:
-        """The record that is to be proven to be in force."""
+        """The record whose validity is to be proven."""
 
     def ask_all(self) -> None:
         """Say hello to every peer that this node has dialed."""

@@ -44,7 +44,7 @@ from understudy.shared.codes import Coded
 
 class StepDown(Protocol):
     def __call__(self, reason: str, now: float, heir: tuple[int, bytes] | None = None) -> None:
-        """Serve no more; the last that the peer of `heir` gets on its link is that HANDOVER."""
+        """Stop serving. The last that the peer of `heir` gets on its link is that HANDOVER."""
 
 
 class Switchover:
@@ -112,7 +112,7 @@ class Switchover:
         return Candidate(backup.who, backup.name, address, backup.phase, backup.peer is not None, rank)
 
     def end_tick(self, now: float) -> None:
-        """After the flush, which has left nothing gathered: is everything where it is to be?"""
+        """After a flush that has left nothing gathered: see how far the drain has come."""
         plan, primary = self.plan, self._serving()
         if plan is None or plan.step is not SwitchoverStep.DRAINING or primary is None:
             return
@@ -160,9 +160,8 @@ class Switchover:
         return found if found.phase is Phase.IN_SYNC and found.peer is not None else None
 
     def _drained(self, primary: Primary, target: RemoteBackup, position: Position) -> bool:
-        """Both disks of the pair, and whoever else confirms wait for, have the last position; nobody waits
-        for an answer; and no change of the record is in flight, which would cross the target's.
-        """
+        """All who confirms wait for, and both disks of the pair, have the last position; no client waits for
+        an answer; and no change of the record is in flight, which would collide with the target's."""
         return (
             primary.flushed_all
             and min(primary.applied, primary.durable, target.acked, target.acked_durable) >= position
@@ -177,7 +176,7 @@ class Switchover:
         return plan.asked is not None and target.has_heard(plan.asked)
 
     def _missing(self, primary: Primary, target: RemoteBackup, position: Position) -> str:
-        """What was not done in time."""
+        """What was not done in time, as a sentence."""
         limit = f"within {self._limits.ack_timeout:g} s"
         if target.acked_durable < position:
             return f"it did not acknowledge everything {limit}"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Source(Protocol):
-    """Whoever sends a message."""
+    """The connection that sends a message."""
 
     def congest(self, congested: bool) -> None:
         """True: the backups lag behind it, read no more from it. False: go on."""
@@ -34,7 +34,7 @@ class Content:
         self.octets += len(octets)
 
     def let_go(self, end: int) -> None:
-        """Nobody needs the pieces before `end` any more."""
+        """The pieces before `end` are no longer needed."""
         if end > self.gone:
             self.pieces[self.gone : end] = [b""] * (end - self.gone)
             self.gone = end

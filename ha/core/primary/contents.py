@@ -41,8 +41,8 @@ class Contents:
         """Those that a batch of this tick may bring, by the identity of their octets."""
 
     def begin(self, source: Source) -> Content | None:
-        """A large message begins to come. None if it does not go ahead: no backup follows, or what is on its
-        way already is as much as may be."""
+        """A large message begins to come. None if it does not go ahead: no backup follows, or as much as
+        allowed is on its way already."""
         following = [backup for backup in self._backups() if backup.live and not backup.behind]
         if not following or sum(c.octets for c in self._open.values()) >= self._tuning.contents_max:
             return None
@@ -88,7 +88,8 @@ class Contents:
         self._congest(content, False)
 
     def end_tick(self) -> None:
-        """What was whole in this tick is in no later batch. Nobody waits for a backup that is gone."""
+        """No later batch brings a message that was whole in this tick. A backup that is gone is not waited
+        for."""
         for content in list(self.whole.values()):
             self.drop(content)
         for content in self._open.values():

@@ -105,7 +105,8 @@ class Feeder:
         return bool(backup.queue) and backup.in_flight < self._tuning.joiner_window
 
     def record(self, backups: Iterable[RemoteBackup], record: InSyncRecord) -> None:
-        """Every linked backup gets a copy of what was committed, and hears who is not included anew yet."""
+        """Every linked backup gets a copy of the committed record, and learns which backups are not included
+        again yet."""
         everybody = list(backups)
         told = record.as_json()
         if expected := sorted(b.who.node_id for b in everybody if b.on_the_clock):

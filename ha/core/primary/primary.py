@@ -141,10 +141,10 @@ class Primary:
             self._propose(self.record.excluded(who), partial(self._excluded, backup, why), now)
 
     def _excluded(self, backup: RemoteBackup, why: str, now: float) -> None:
-        """Committed, and durable here: policy may release what was held. The notice is the last thing it
-        gets. Where there is no record but everybody's copy, whoever is promoted next goes by its own, and
-        expects whom that names: so all who count must have this one, too.
-        """
+        """The exclusion is committed, and durable here: policy may release what was held. The notice is the
+        last thing that the backup gets. Where each node has its own copy of the record, the next promoted
+        node goes by its own copy and expects whom that copy names: so all backups that count must have this
+        record, too."""
         self._watermark.stop(self._model.position())
         del self._leaving[backup.who]
         if not self._keeper.arbitrates:
@@ -215,7 +215,7 @@ class Primary:
         self._out.do(Announce("joining", backup.who.node_id, backup.name, ""))
 
     def _advance(self, backup: RemoteBackup, now: float) -> None:
-        """Move through the phases as far as what is known allows."""
+        """Move through the phases as far as is possible now."""
         if backup.phase is Phase.WAITING:
             if not self.flushed_all:
                 self._hungry = True
@@ -336,10 +336,9 @@ class Primary:
         self.date_proof()
 
     def date_proof(self) -> None:
-        """Proof of being primary is as old as that of the rival of whom least is known: of those who may be
-        in the record, and could be promoted. Who has never linked in this epoch, or where there is no rival,
-        is answered for by the authority.
-        """
+        """The proof of being primary is as old as that of the least known rival: of the nodes that may be in
+        the record, and could be promoted. For a rival that has never linked in this epoch, and where there is
+        no rival, the authority's answer counts."""
         known = self._keeper.proven_at
         rivals = [known if b.proof is None else b.proof for b in self._all() if b.counted]
         self.lease.proven(min(rivals, default=known))

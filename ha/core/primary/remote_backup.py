@@ -225,7 +225,7 @@ class RemoteBackup:
         self.held_bytes = 0
 
     def leaving(self) -> None:
-        """It is to be excluded."""
+        """It is about to be excluded."""
         self._become(Phase.LEAVING)
 
     # -- what follows from the phase
@@ -242,7 +242,8 @@ class RemoteBackup:
 
     @property
     def on_the_clock(self) -> bool:
-        """It is given up when its time is over, whatever it acknowledges; until it is included anew."""
+        """Its time runs: when it is over, it is excluded whatever it acknowledges, until it is included
+        again."""
         return self.expected and self.phase is not Phase.COMMITTED
 
     def rest(self, tuning: Tuning, now: float) -> float:
@@ -256,7 +257,7 @@ class RemoteBackup:
 
     @property
     def behind(self) -> bool:
-        """History waits until it has the definitions, and what has come since."""
+        """Batches wait until it has the definitions, and what has come since."""
         return self.definitions is not None or bool(self.held)
 
     def hold(self, position: Position, parts: list[bytes], size: int) -> None:

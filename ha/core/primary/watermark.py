@@ -1,6 +1,6 @@
-"""Watermark: up to where confirms may go, as the backups that count have it and the policy wants it.
+"""Watermark: up to which position confirms may go, by what the counting backups have and what policy demands.
 
-Owner: Primary, one for an epoch, which says when anything has moved. Makes calls on nobody.
+Owner: Primary, one for an epoch, which says when anything has moved. Makes no calls.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The in-sync set: who may be promoted, who keeps that record, and where."""
+"""The in-sync set: which nodes may be promoted, and who keeps that record."""

@@ -1,7 +1,7 @@
-"""The in-sync record: which epoch, who owns it, and which incarnations hold every confirmed message.
+"""The in-sync record: the epoch, its owner, and the incarnations that hold every confirmed message.
 
-A value; kept durably by the authority. Called by HaBroker, Primary and the authorities. Within an epoch
-only its owner makes new revisions, so (epoch, revision) orders all records of a cluster.
+A value, kept durably by the authority. Called by HaBroker, Primary and the authorities. Within an epoch only
+its owner makes new revisions, so (epoch, revision) orders all records of a cluster.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class InSyncRecord:
 
     @property
     def node_ids(self) -> frozenset[str]:
-        """Owner and backups, whatever their incarnation."""
+        """Of the owner and the backups, regardless of their incarnation."""
         return frozenset({self.owner.node_id, *(i.node_id for i in self.in_sync)})
 
     def included(self, who: Incarnation, name: str) -> InSyncRecord:
@@ -92,7 +92,7 @@ class InSyncRecord:
 
 
 def first_record(cluster_id: str, epoch: int, owner: Incarnation, name: str) -> InSyncRecord:
-    """The record that a bootstrap makes: one owner, nobody in sync."""
+    """The record that a bootstrap makes: an owner, and no backup in sync."""
     return InSyncRecord(cluster_id, epoch, 1, owner, frozenset(), {owner.node_id: name})
 
 

@@ -41,7 +41,7 @@ class Lease:
 
 
 class Heard(Protocol):
-    """What is known of one configured address: when it last answered the question of now, or failed to."""
+    """What is known of one configured address: when it last answered the current question, or failed to."""
 
     def heard_since(self, asked_at: float) -> bool:
         """This node itself, or it has answered since, or could not be reached since."""
@@ -49,7 +49,8 @@ class Heard(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class HelloRound:
-    """Every broker is asked how it stands. Who speaks of a higher epoch ends the term; silence is nothing."""
+    """A round in which every broker is asked how it stands. An answer with a higher epoch ends the term;
+    silence proves nothing."""
 
     asked_at: float
     deadline: float

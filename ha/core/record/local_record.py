@@ -1,7 +1,6 @@
-"""LocalRecord: this node's own copy of the in-sync record, and what it says of its copy of the queues.
+"""LocalRecord: this node's own copy of the in-sync record, and the state of its copy of the queues.
 
-Owner: HaBroker. The copy in memory and the fsynced one follow what is known to be committed, never what is
-hoped for.
+Owner: HaBroker. Both copies of the record, in memory and fsynced, follow what is known to be committed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""OwnCopy: what this node's copy of the queues is worth, here and to whoever starts from its disk.
+"""OwnCopy: how complete this node's copy of the queues is, in memory and on its disk.
 
-Owner: LocalRecord. Pure; the roles say what happens to the copy.
+Owner: LocalRecord. Pure; the roles report what happens to the copy.
 """
 
 from __future__ import annotations

@@ -128,9 +128,8 @@ class RecordKeeper:
         self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float,
         reason: str = "",
     ) -> None:  # fmt: skip
-        """The authority's answer. One to a request that nobody waits for any more is nothing, one that
-        cannot be read is none.
-        """
+        """The authority's answer. An answer to a request that is no longer open is ignored; one that cannot
+        be read counts as no answer."""
         try:
             held = record_from_json(document) if document is not None else None
         except LinkError as error:
@@ -165,14 +164,13 @@ class RecordKeeper:
             commit.refused(held, now)
 
     def forget(self) -> None:
-        """A role has ended: what was asked for in it is nobody's business now, whatever comes of it."""
+        """A role has ended: drop its open commit and reads. Their answers are ignored."""
         self._commit = None
         self._reads.clear()
 
     def owned(self, asked_at: float) -> None:
-        """What was answered to a question of then shows this node as the owner. (A commit that is this
-        node's own copy is no answer: it shows nothing.)
-        """
+        """An answer to a question of `asked_at` showed this node as the owner. (A commit to this node's own
+        copy asks nobody, and shows nothing.)"""
         self.proven_at = max(self.proven_at, asked_at)
 
     def timers(self, now: float) -> None:
@@ -207,9 +205,8 @@ def same(held: InSyncRecord | None, record: InSyncRecord) -> bool:
 
 
 def lost(held: InSyncRecord | None, record: InSyncRecord) -> bool:
-    """Whether an authority that holds that instead has lost this record, and nobody has made another: it has
-    nothing, or one that its owner had made before.
-    """
+    """Has the authority lost this record, with no other made since? It then holds nothing, or an earlier
+    revision of the same owner and epoch."""
     if held is None:
         return True
     return (held.owner, held.epoch) == (record.owner, record.epoch) and held.revision < record.revision

@@ -111,7 +111,7 @@ class LeftOut(NamedTuple):
 
 
 def batch_frame(position: Position, wall_ms: int, sent_at: float, payload: list[bytes]) -> list[bytes]:
-    """O(records), whatever number of messages they carry."""
+    """Costs O(records), however many messages they carry."""
     length = _BATCH.size + sum(map(len, payload))
     return [
         _HEAD.pack(length, Frame.BATCH) + _BATCH.pack(position.epoch, position.n, wall_ms, sent_at), *payload,

@@ -139,7 +139,7 @@ class HaveDecoder:
         self._needed = end - at
 
     def whole(self) -> dict[bytes, IdsByEpoch]:
-        """All queues, with what is held of each. LinkError if the last is cut short."""
+        """All queues, with the ids held of each. LinkError if the last one is cut short."""
         if self._rest:
             raise LinkError("a queue of a have message is cut short")
         return self.held
