@@ -91,10 +91,14 @@ class Services(Protocol):
 
 
 class Connection(ABC):
-    """`is_management`: the peer uses, and may use, only the extension class (link or management). `let_in`:
-    it has logged in, and the broker counts it. `wants_close`: close the socket once the output is written.
-    `paused_reading`: do not read now. `successor`: the connection that replaces this one, if the peer began
-    another protocol."""
+    """An inbound connection, in any protocol.
+
+    - `is_management`: the peer uses, and may use, only the extension class (link or management).
+    - `let_in`: it has logged in, and the broker counts it.
+    - `wants_close`: close the socket once the output is written.
+    - `paused_reading`: do not read now.
+    - `successor`: the connection that replaces this one, if the peer began another protocol.
+    """
 
     __slots__ = (
         "_awaited",

@@ -70,8 +70,12 @@ Some = TypeVar("Some", bound=Measured)
 
 
 class MemoryAlarm:
-    """`received`: octets of input since the last sample; the broker counts them. `unfinished`: octets of
-    incomplete or uncommitted messages; connections count them. `parts`: the parts of `used`."""
+    """The memory alarm of one broker.
+
+    - `received`: octets of input since the last sample; the broker counts them.
+    - `unfinished`: octets of incomplete or uncommitted messages; connections count them.
+    - `parts`: the parts of `used`.
+    """
 
     __slots__ = (
         "_kept_on", "_means", "_next", "_walk", "limit", "parts", "raised", "received", "unfinished", "used",

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 
 class Amqp10Host(Connection):
-    """`engine`: Proton's connection. `claimed`: the user name that the client gave. `retry_reason`: why it
-    should try again, here or elsewhere; sent after its open."""
+    """An AMQP 1.0 connection.
+
+    - `engine`: Proton's connection.
+    - `claimed`: the user name that the client gave.
+    - `retry_reason`: why it should try again, here or elsewhere; sent after its open.
+    """
 
     __slots__ = ("claimed", "engine", "retry_reason", "step")
 

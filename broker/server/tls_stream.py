@@ -18,8 +18,13 @@ this broker understand it."""
 
 
 class TlsStream:
-    """`begun`: input has arrived. `open`: the handshake is done. `ended`: the peer has closed TLS and sends
-    no more. `broken`: a fault or `goodbye` ended the stream."""
+    """The TLS state of one connection.
+
+    - `begun`: input has arrived.
+    - `open`: the handshake is done.
+    - `ended`: the peer has closed TLS and sends no more.
+    - `broken`: a fault or `goodbye` ended the stream.
+    """
 
     __slots__ = ("_incoming", "_outgoing", "_tls", "begun", "broken", "ended", "open")
 

@@ -23,8 +23,12 @@ class Failing(Protocol):
 
 
 class Host(Connection):
-    """`capabilities`: claimed by the client. `frame_max`: as negotiated. `payload_max`: `frame_max` without
-    overhead."""
+    """An AMQP 0-9-1 connection.
+
+    - `capabilities`: claimed by the client.
+    - `frame_max`: as negotiated.
+    - `payload_max`: `frame_max` without overhead.
+    """
 
     __slots__ = ("capabilities", "frame_max", "payload_max")
 

@@ -53,11 +53,16 @@ _AT_ONCE = 1024
 
 
 class Channel:
-    """`transaction`: None unless the channel is transactional. `last_queue`: the queue declared last, to
-    which an empty queue name refers. `producer`: the name of this channel's publishes in the ledger; set if
-    the client named its connection (client property `producer`) and selected confirms or transactions. Then
-    `next_publish_tag` counts its messages. `failed`: an error has closed the channel. `crossed`: the client
-    has closed it too, before it received our close."""
+    """One channel of a connection.
+
+    - `transaction`: None unless the channel is transactional.
+    - `last_queue`: the queue declared last, to which an empty queue name refers.
+    - `producer`: the name of this channel's publishes in the ledger. Set if the client named its
+      connection (client property `producer`) and selected confirms or transactions. Then
+      `next_publish_tag` counts its messages.
+    - `failed`: an error has closed the channel.
+    - `crossed`: the client has closed it too, before it received our close.
+    """
 
     __slots__ = (
         "assembly", "confirming", "connection", "consumers", "crossed", "failed", "is_open", "last_queue",

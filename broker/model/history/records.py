@@ -26,12 +26,15 @@ def _deliver_tail(exchange: str, routing_key: str, redelivered: bool) -> bytes:
 class Envelope:
     """What all messages of one run share. One object per run; every queue entry of the run refers to it.
 
-    `deliver_tail`: the end of a basic.deliver method frame: redelivered octet, exchange and routing key as
-    short strings, frame-end octet. `channel`: the channel number inside the raw frames. `largest_frame`:
-    bytes of the largest frame, header and end octet included. A delivery on another channel, or to a peer
-    with a smaller frame_max, must frame the message again. `wall_ms`: time of the enqueue. `expiration`: the
-    message's own, in milliseconds from then, or None. `priority`: 0 to 255. `blind`: the headers have `BCC`,
-    which dead-lettering needs and no consumer may see.
+    - `deliver_tail`: the end of a basic.deliver method frame: redelivered octet, exchange and routing key
+      as short strings, frame-end octet.
+    - `channel`: the channel number inside the raw frames.
+    - `largest_frame`: bytes of the largest frame, header and end octet included. A delivery on another
+      channel, or to a peer with a smaller frame_max, must frame the message again.
+    - `wall_ms`: time of the enqueue.
+    - `expiration`: the message's own, in milliseconds from then, or None.
+    - `priority`: 0 to 255.
+    - `blind`: the headers have `BCC`, which dead-lettering needs and no consumer may see.
     """
 
     __slots__ = (

@@ -69,17 +69,20 @@ def epoch_of(entry: Entry) -> int:
 class QueueContents:
     """One queue. Anybody may read the attributes. Only the model writes them, except `ids` and `owner`.
 
-    `expires`: seconds without use after which the queue is deleted, or None. `exclusive`: declared as
-    exclusive. `owner`: the connection that owns the queue; None until one claims it after a promotion.
-    `earlier`: the last sequence of each epoch before the one served. `rules`: limits, expiry, dead-lettering
-    and order, from the arguments and the policy `ruled_by`. `watched`: `removals` must know when the head or
-    the length changes. `timed`: the queue holds, or once held, messages that expire. `returns`: how often
-    messages have come back, if a delivery limit needs it. `ready_octets`: body bytes of ready messages; only
-    counted if such a limit applies (`sized`). `stored`: the store may hold some of its messages. Until then
-    the store needs no dequeues. `deleted`: the queue is gone. Messages that channels still hold are ignored
-    when they come back. `dying`: refused, unacknowledged messages that no channel holds any more and whose
-    dead letters are not made yet. `returning`: unacknowledged messages on their way back to `ready`, or None.
-    Nothing is delivered until they are back.
+    - `expires`: seconds without use after which the queue is deleted, or None.
+    - `exclusive`: declared as exclusive.
+    - `owner`: the connection that owns the queue; None until one claims it after a promotion.
+    - `earlier`: the last sequence of each epoch before the one served.
+    - `rules`: limits, expiry, dead-lettering and order, from the arguments and the policy `ruled_by`.
+    - `watched`: `removals` must know when the head or the length changes.
+    - `timed`: the queue holds, or once held, messages that expire.
+    - `returns`: how often messages have come back, if a delivery limit needs it.
+    - `ready_octets`: body bytes of ready messages; only counted if such a limit applies (`sized`).
+    - `stored`: the store may hold some of its messages. Until then the store needs no dequeues.
+    - `deleted`: the queue is gone. Messages that channels still hold are ignored when they come back.
+    - `dying`: refused, unacknowledged messages that no channel holds, without their dead letters yet.
+    - `returning`: unacknowledged messages on their way back to `ready`, or None. Nothing is delivered
+      until they are back.
     """
 
     __slots__ = (

@@ -19,8 +19,12 @@ AT_ONCE = 64
 
 
 class Leaving:
-    """True while a queue waits. `in`: whether a queue waits. `at_once`: queues deleted in one tick.
-    `stirred`: a queue waits, or was deleted in this tick."""
+    """True while a queue waits.
+
+    - `in`: whether a queue waits.
+    - `at_once`: queues deleted in one tick.
+    - `stirred`: a queue waits, or was deleted in this tick.
+    """
 
     __slots__ = ("_ended", "_waiting", "at_once", "stirred")
 

@@ -34,9 +34,12 @@ LAST = 2**64 - 1
 
 @dataclass(slots=True, frozen=True)
 class Origin:
-    """`addresses`: HOST:PORT of each broker that may serve the source queue. `uuid`: that of the source
-    queue, to tell it from another of the same name. `epochs`: the source's epochs, ascending, without those
-    already forgotten."""
+    """The origin of a queue mirror.
+
+    - `addresses`: HOST:PORT of each broker that may serve the source queue.
+    - `uuid`: that of the source queue, to tell it from another of the same name.
+    - `epochs`: the source's epochs, ascending, without those already forgotten.
+    """
 
     addresses: tuple[str, ...]
     queue: str

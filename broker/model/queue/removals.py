@@ -131,13 +131,17 @@ class Search(NamedTuple):
 class Removals:
     """The queues to check now, and those to check at a later time.
 
-    `wall_ms`: the wall clock of this tick. `since`: that of its first input, if any. `move`: publishes
-    messages that leave a queue with a dead-letter exchange, some or the whole of them. Returns those that
-    were routed, and those that were not. `searches`: the look-up for the next dead letter of a queue.
-    `copies`: the number of dead letters ever made. `refused_from`: `copies` when a full queue began to send
-    on what it rejected, and how many messages that is. `held_back`: queues that, since the last tick's end,
-    hold rejected messages that they cannot send on at once. `steps`: for deliveries; what is left of them in
-    this tick.
+    - `wall_ms`: the wall clock of this tick.
+    - `since`: that of its first input, if any.
+    - `move`: publishes messages that leave a queue with a dead-letter exchange, some or the whole of
+      them. Returns those that were routed, and those that were not.
+    - `searches`: the look-up for the next dead letter of a queue.
+    - `copies`: the number of dead letters ever made.
+    - `refused_from`: `copies` when a full queue began to send on what it rejected, and how many messages
+      that is.
+    - `held_back`: queues that, since the last tick's end, hold rejected messages that they cannot send on
+      at once.
+    - `steps`: for deliveries; what is left of them in this tick.
     """
 
     __slots__ = (

@@ -112,8 +112,12 @@ class _Source(NamedTuple):
 
 
 class Requeueing:
-    """Work on returned messages; true while some is left. `piece`: steps in one tick. `left`: steps left in
-    this tick. `stirred`: steps were used or messages came in this tick."""
+    """Work on returned messages; true while some is left.
+
+    - `piece`: steps in one tick.
+    - `left`: steps left in this tick.
+    - `stirred`: steps were used or messages came in this tick.
+    """
 
     __slots__ = ("_afters", "_queues", "_sources", "left", "piece", "stirred")
 

@@ -204,8 +204,12 @@ _MATCHERS: dict[ExchangeType, Callable[[], Matcher]] = {
 
 
 class Exchange:
-    """One exchange. `bindings`: those with this exchange as source. `bound`: it has had a binding (for
-    auto-delete). `alternate`: from its arguments, or from the policy `ruled_by`."""
+    """One exchange.
+
+    - `bindings`: those with this exchange as source.
+    - `bound`: it has had a binding (for auto-delete).
+    - `alternate`: from its arguments, or from the policy `ruled_by`.
+    """
 
     __slots__ = (
         "alternate",

@@ -23,12 +23,16 @@ class PublishRoute:
     """The result of a route look-up. Valid while `generation` equals that of the virtual host. A caller that
     caches it (such as the memo for raw method frames) must compare the two.
 
-    `queues`: empty if unroutable. Then return the message if mandatory, and still call publish, for the
-    ledger. `needs_headers`: the exchange leads to a headers exchange. Ignore `queues`, and call
-    `find_by_headers` for each message. `groups`: the queues by scope, because their messages go into one
-    record: scope for persistent messages, scope for transient messages (which no store sees), queues, UUIDs.
-    `need`: indexed by `persistent`. `refusing`: one of the queues rejects publishes when it is full, so each
-    queue takes its own part of a run. `one_off`: only valid for the messages that it was looked up for.
+    - `queues`: empty if unroutable. Then return the message if mandatory, and still call publish, for the
+      ledger.
+    - `needs_headers`: the exchange leads to a headers exchange. Ignore `queues`, and call
+      `find_by_headers` for each message.
+    - `groups`: the queues by scope, because their messages go into one record: scope for persistent
+      messages, scope for transient messages (which no store sees), queues, UUIDs.
+    - `need`: indexed by `persistent`.
+    - `refusing`: one of the queues rejects publishes when it is full, so each queue takes its own part of
+      a run.
+    - `one_off`: only valid for the messages that it was looked up for.
     """
 
     __slots__ = (

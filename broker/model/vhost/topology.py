@@ -34,8 +34,12 @@ ROUTE_MEMO = 16384
 
 
 class Topology:
-    """`queues` and `exchanges` by name. `whole`: the state that all virtual hosts share. `bindings`: their
-    number. `octets`: approximate memory of all this, without messages and consumers."""
+    """`queues` and `exchanges` by name.
+
+    - `whole`: the state that all virtual hosts share.
+    - `bindings`: their number.
+    - `octets`: approximate memory of all this, without messages and consumers.
+    """
 
     def __init__(self, name: str, whole: Shared) -> None:
         self.name = name
