@@ -46,7 +46,7 @@ def taken(world: World, what: Callable[[], None]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("octets", [1, 100, 3000, 5000])
-def test_body_frames_count_for_what_they_take(octets: int) -> None:
+def test_body_frames_count_by_their_memory(octets: int) -> None:
     world = World(memory_limit=1 << 30)
     client = world.open()
     client.call(1, "queue.declare", queue="q")
@@ -57,7 +57,7 @@ def test_body_frames_count_for_what_they_take(octets: int) -> None:
     assert abs(takes - counts) < takes / 5
 
 
-def test_messages_that_have_only_begun_count_for_what_they_take() -> None:
+def test_started_messages_count_by_their_memory() -> None:
     world = World(memory_limit=1 << 30)
     client = world.open()
     for channel in range(2, 1000):
@@ -68,7 +68,7 @@ def test_messages_that_have_only_begun_count_for_what_they_take() -> None:
     assert abs(takes - counts) < takes / 5
 
 
-def test_frames_that_are_cut_count_for_what_they_take() -> None:
+def test_incomplete_frames_count_by_their_memory() -> None:
     world = World(memory_limit=1 << 30)
     clients = [world.open() for _ in range(20)]
     cut = (PUBLISH + content(1, bytes(100_000)))[:-1]
@@ -79,7 +79,7 @@ def test_frames_that_are_cut_count_for_what_they_take() -> None:
 
 @pytest.mark.parametrize("octets", [1, 1000])
 @pytest.mark.parametrize("keys", ["q", "qr"])
-def test_transactions_count_for_what_they_take(octets: int, keys: str) -> None:
+def test_transactions_count_by_their_memory(octets: int, keys: str) -> None:
     world = World(memory_limit=1 << 30)
     client = transacting(world, *keys)
     messages = b"".join(message(1, bytes(octets), routing_key=key) for key in keys)
@@ -87,7 +87,7 @@ def test_transactions_count_for_what_they_take(octets: int, keys: str) -> None:
     assert abs(takes - counts) < takes / 5
 
 
-def test_transactions_routed_by_headers_count_for_what_they_take() -> None:
+def test_transactions_routed_by_headers_count_by_their_memory() -> None:
     world = World(memory_limit=1 << 30)
     client = transacting(world, "q", "r")
     for queue in "qr":
@@ -210,7 +210,7 @@ def test_connections_and_channels_count() -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [0, 20])
-def test_what_consumers_hold_counts_for_what_it_takes(acknowledged: int) -> None:
+def test_unacknowledged_messages_count_by_their_memory(acknowledged: int) -> None:
     world = World(memory_limit=1 << 30)
     client = world.open()
     client.call(1, "queue.declare", queue="q")
@@ -284,7 +284,7 @@ def test_definitions_count_until_they_are_deleted(what: str, table: str) -> None
 
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("together", [1, 100])
-def test_small_messages_count_for_what_they_take(together: int, held: bool) -> None:
+def test_small_messages_count_by_their_memory(together: int, held: bool) -> None:
     """One that was published on its own takes more than one of many."""
     world = World(memory_limit=1 << 30)
     client = world.open()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.repeats import Repeats
 
 
-def test_a_kind_is_told_once_a_second_with_its_count() -> None:
+def test_a_kind_is_logged_once_a_second_with_its_count() -> None:
     lines: list[str] = []
     repeats = Repeats(lines.append)
     for n in range(100):
@@ -23,7 +23,7 @@ def test_a_kind_is_told_once_a_second_with_its_count() -> None:
     assert lines[3:] == ["refused again"]
 
 
-def test_a_few_of_a_kind_may_be_told_each_second() -> None:
+def test_a_few_of_a_kind_may_be_logged_each_second() -> None:
     lines: list[str] = []
     repeats = Repeats(lines.append, each=2)
     for n in range(5):
@@ -34,7 +34,7 @@ def test_a_few_of_a_kind_may_be_told_each_second() -> None:
     assert lines[3:] == ["open 5"]
 
 
-def test_kinds_beyond_what_is_kept_share_one() -> None:
+def test_kinds_above_the_limit_share_one() -> None:
     lines: list[str] = []
     repeats = Repeats(lines.append)
     for n in range(3000):

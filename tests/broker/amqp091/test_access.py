@@ -131,7 +131,7 @@ def play(client: Raw, row: Row) -> list[Seen]:
 
 
 @pytest.mark.parametrize("row", TABLE)
-def test_who_has_what_an_operation_needs_may_do_it(row: str) -> None:
+def test_an_operation_succeeds_with_its_permissions(row: str) -> None:
     wanted = TABLE[row]
     world = world_of(user(), only(*((what, name) for what, _, name in wanted.needs)))
     client = world.open(**ALICE)
@@ -142,7 +142,7 @@ def test_who_has_what_an_operation_needs_may_do_it(row: str) -> None:
 
 
 @pytest.mark.parametrize(("row", "lacking"), NEEDS, ids=[f"{row}: {at}" for row, at in NEEDS])
-def test_who_lacks_one_permission_of_an_operation_may_not(row: str, lacking: int) -> None:
+def test_an_operation_fails_without_one_of_its_permissions(row: str, lacking: int) -> None:
     wanted = TABLE[row]
     needs = [(what, name) for what, _, name in wanted.needs]
     del needs[lacking]
@@ -161,7 +161,7 @@ def test_who_lacks_one_permission_of_an_operation_may_not(row: str, lacking: int
     assert client.call(1, "channel.open").name == "channel.open-ok", "it has cost the channel only"
 
 
-def test_a_refusal_does_not_tell_what_is_there() -> None:
+def test_a_refusal_does_not_reveal_whether_the_object_exists() -> None:
     world = world_of(user(), permission(configure="", write="", read=""))
     client = world.open(**ALICE)
     for channel, queue in enumerate(("q", "none"), 2):
@@ -170,7 +170,7 @@ def test_a_refusal_does_not_tell_what_is_there() -> None:
         assert told([seen]) == refusal("read", "queue", queue)
 
 
-def test_a_queue_that_is_there_needs_no_more_to_be_declared_again() -> None:
+def test_a_redeclaration_needs_only_configure() -> None:
     """As in RabbitMQ: what its dead letters need was asked of whoever made it."""
     world = world_of(user(), permission(write="", read=""))
     arguments = {"x-dead-letter-exchange": "e"}
@@ -223,7 +223,7 @@ def test_an_administrator_manages_without_any_permission() -> None:
     assert opening(world)["reply_code"] == 530, "that is no permission to publish"
 
 
-def test_who_is_an_administrator_no_more_manages_no_more() -> None:
+def test_a_former_administrator_cannot_manage() -> None:
     hooks = Told()
     world = world_of(user("alice", "word", "administrator"), hooks=hooks)
     client = world.open(**ALICE, **OPERATOR)
@@ -271,7 +271,7 @@ def bodies(world: World) -> list[bytes]:
     return found
 
 
-def test_what_came_before_a_refused_publish_is_kept_and_nothing_after() -> None:
+def test_messages_before_a_refused_publish_are_kept_and_later_ones_not() -> None:
     world = world_of(user(), permission(write="^e$"))
     client = world.open(**ALICE)
     burst = message(1, b"1", "e", "q") + message(1, b"2", "e", "q")
@@ -304,7 +304,7 @@ def test_a_refused_publish_is_neither_confirmed_nor_committed() -> None:
 
 
 @pytest.mark.parametrize("change", [permission(write="^f$"), EntryDelete("permission", "/", "alice")])
-def test_a_publisher_on_its_way_is_stopped_by_a_change(change: EntryPut | EntryDelete) -> None:
+def test_a_permission_change_stops_a_running_publisher(change: EntryPut | EntryDelete) -> None:
     world = world_of(user(), permission())
     client = world.open(**ALICE)
     data = message(1, b"1", "e", "q")

@@ -69,7 +69,7 @@ def test_a_peer_gets_in_and_is_answered() -> None:
         ({"claim": "nothing", "user": "guest", "password": "guest"}, 320),
     ],
 )
-def test_a_refusal_is_told_with_its_code(login: dict[str, str], code: int) -> None:
+def test_a_refusal_carries_its_code(login: dict[str, str], code: int) -> None:
     world = World(Echo())
     _, client = _peer(world, **login)
     (closed,) = client.events()

@@ -75,7 +75,7 @@ def test_a_full_queue_that_is_gone_by_the_commit_refuses_nothing() -> None:
     assert bodies(world, "q") == [b"2"]
 
 
-def test_what_is_rejected_is_dead_lettered_at_the_commit_in_the_same_batch() -> None:
+def test_rejected_messages_are_dead_lettered_in_the_commits_batch() -> None:
     world, _, batches = gated()
     client = transacting(world, "dead", durable=True)
     dying = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -141,7 +141,7 @@ def test_a_held_or_rolled_back_transaction_is_not_in_history() -> None:
 
 @pytest.mark.parametrize("acks", [False, True], ids=["publishes", "acks"])
 @pytest.mark.parametrize("durable", [False, True], ids=["applied", "durable"])
-def test_commit_ok_waits_for_what_its_strictest_part_needs(acks: bool, durable: bool) -> None:
+def test_commit_ok_waits_for_its_strictest_need(acks: bool, durable: bool) -> None:
     world, gate, _ = gated()
     client = transacting(world, "a", "b", durable=durable)
     properties = PERSISTENT if durable else b"\0\0"
@@ -184,7 +184,7 @@ def test_commit_ok_waits_for_where_a_dead_letter_goes() -> None:
     assert client.names() == ["tx.commit-ok"]
 
 
-def test_what_is_not_replicated_waits_for_nothing() -> None:
+def test_unreplicated_commits_wait_for_nothing() -> None:
     world, gate, _ = gated()
     client = transacting(world, "local")
     fill(world, "local", b"1")
@@ -241,7 +241,7 @@ def test_small_messages_count_for_more_than_their_frames() -> None:
 
 
 @pytest.mark.parametrize("end", ["tx.commit", "tx.rollback"])
-def test_what_is_committed_or_rolled_back_counts_no_more(end: str) -> None:
+def test_ended_transactions_no_longer_count(end: str) -> None:
     world = World(assembling_max=100_000)
     client = transacting(world, "q")
     for _ in range(10):
@@ -250,7 +250,7 @@ def test_what_is_committed_or_rolled_back_counts_no_more(end: str) -> None:
     assert client.connection.uncommitted == 0
 
 
-def test_the_memory_alarm_sees_what_is_held() -> None:
+def test_the_memory_alarm_counts_held_publishes() -> None:
     world = World(memory_limit=100_000)
     client = transacting(world, "q")
     client.publish(1, b"x" * 120_000, routing_key="q")

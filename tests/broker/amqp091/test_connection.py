@@ -18,7 +18,7 @@ from tests.broker.amqp091.wire import LOOPBACK, OUTSIDE, World, extension_frame,
 from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 
-def test_start_offers_what_rabbitmq_offers() -> None:
+def test_start_offers_the_same_as_rabbitmq() -> None:
     world = World(name="node-a")
     client = world.connect()
     client.raw(PROTOCOL_HEADER)
@@ -116,7 +116,7 @@ def test_an_amqplain_response_that_is_not_one_is_a_syntax_error(login: bytes) ->
     assert parse_amqplain(_entry(b"PASSWORD", b"word") + _entry(b"LOGIN", b"guest")) == ("guest", "word")
 
 
-def test_amqplain_from_outside_needs_what_plain_needs() -> None:
+def test_remote_amqplain_has_the_rules_of_plain() -> None:
     world = World(users=(User("app", password_hash=hash_password("word")),))
     login = _entry(b"LOGIN", b"app") + _entry(b"PASSWORD", b"word")
     for peer, answer in ((OUTSIDE, "connection.close"), (LOOPBACK, "connection.tune")):
@@ -142,7 +142,7 @@ def test_a_new_secret_is_answered_and_an_access_request_gets_ticket_1() -> None:
     assert client.call(1, "queue.declare", queue="q").name == "queue.declare-ok"
 
 
-def test_plain_from_outside_over_tls() -> None:
+def test_remote_plain_over_tls() -> None:
     """What the password is good for is as without; only the way that it comes is better."""
     over_tls = Peer("192.0.2.7", 40000, loopback=False, tls=True)
     users = (*default_users(), User("app", password_hash=hash_password("word")))
@@ -156,7 +156,7 @@ def test_plain_from_outside_over_tls() -> None:
         assert client.closed
 
 
-def test_a_client_is_one_line_when_it_comes_and_one_when_it_goes(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_is_logged_once_on_open_and_once_on_close(caplog: pytest.LogCaptureFixture) -> None:
     """Whoever operates or is a peer has lines of other kinds; what is not let in is told of as refused."""
     caplog.set_level("INFO", "understudy.clients")
     world = World()
@@ -176,7 +176,7 @@ def test_a_client_is_one_line_when_it_comes_and_one_when_it_goes(caplog: pytest.
     assert not caplog.messages
 
 
-def test_one_who_is_refused_again_and_again_is_one_line_a_second() -> None:
+def test_repeated_refusals_are_logged_once_a_second() -> None:
     world = World()
     for _ in range(50):
         world.connect().raw(b"GET / HTTP/1.1\r\n")
@@ -291,7 +291,7 @@ def test_close_by_the_client_and_by_the_broker() -> None:
     assert other.closed
 
 
-def test_a_close_that_nobody_answers_is_bounded() -> None:
+def test_an_unanswered_close_is_bounded() -> None:
     world = World()
     client = world.open()
     client.connection.close(320, "bye")
@@ -363,7 +363,7 @@ def test_the_hooks_hold_a_connection_up_to_the_limit(let_in: bool) -> None:
     assert client.connection.running is let_in
 
 
-def test_extension_methods_reach_the_hooks_from_those_who_may() -> None:
+def test_extension_methods_of_permitted_users_reach_the_hooks() -> None:
     doorkeeper = Doorkeeper(Refusal(320, "no"))
     world = World(doorkeeper)
     peer = world.open(user="ha", password="ha", capabilities={"understudy.ha-peer": True})
@@ -388,7 +388,7 @@ def test_a_management_connection_does_nothing_else() -> None:
     assert operator.read()[0]["reply_code"] == 530
 
 
-def test_publishers_are_paused_above_the_memory_limit_and_told() -> None:
+def test_publishers_are_paused_and_notified_above_the_memory_limit() -> None:
     world = World(memory_limit=100_000)
     told = world.open(capabilities={"connection.blocked": True})
     told.call(1, "queue.declare", queue="q")
@@ -417,7 +417,7 @@ def test_the_memory_alarm_clears_when_a_slow_reader_has_read() -> None:
     assert world.broker.alarms == []
 
 
-def test_publishers_are_paused_before_the_disk_is_full_and_told() -> None:
+def test_publishers_are_paused_and_notified_before_the_disk_is_full() -> None:
     world = World(disk_free_limit=1000)
     free = [5000]
     world.broker.disk.free = lambda: free[0]

@@ -139,7 +139,7 @@ def test_cancel_by_client_and_by_deletion() -> None:
     assert (cancel.name, cancel["consumer_tag"]) == ("basic.cancel", "d")
 
 
-def test_the_next_active_consumer_begins_with_what_the_last_one_had() -> None:
+def test_the_next_active_consumer_begins_with_the_last_ones_messages() -> None:
     """In one tick with what is new, which comes behind it."""
     world = World()
     publisher, first, second = world.open(), world.open(), world.open()
@@ -165,7 +165,7 @@ def test_no_message_is_outstanding_for_too_long() -> None:
     assert client.read() == [] and not world.vhost.queues["q"].total_count
 
 
-def test_a_client_without_the_capability_is_not_told() -> None:
+def test_a_client_without_the_capability_gets_no_cancel() -> None:
     world = World()
     _queue(world)
     client = world.open(capabilities={"consumer_cancel_notify": False})
@@ -249,7 +249,7 @@ def test_a_slow_no_ack_reader_takes_only_its_budget_from_the_queue() -> None:
     assert _ready(world) > 28
 
 
-def test_what_was_staged_of_a_deleted_queue_is_not_in_flight() -> None:
+def test_staged_messages_of_a_deleted_queue_are_not_in_flight() -> None:
     world = World(unsent_max=10_000)
     client = _queue(world, *[b"z" * 9000] * 3)
     slow = world.open()
@@ -291,7 +291,7 @@ def test_body_of_a_message_in_many_frames() -> None:
     assert body_of(content(1, b"q" * 1000, frame_max=64)) == b"q" * 1000
 
 
-def test_refusals_that_come_together_are_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consecutive_refusals_are_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each requeueing walks over what is ready: thousands of single ones would hold the broker."""
     asked: list[int] = []
     requeue = Queue.requeue
@@ -315,7 +315,7 @@ def test_refusals_that_come_together_are_served_together(monkeypatch: pytest.Mon
     assert client.call(1, "basic.get", queue="q").body == b"0"
 
 
-def test_refusals_that_come_together_end_at_a_tag_that_is_not_known() -> None:
+def test_consecutive_refusals_end_at_an_unknown_tag() -> None:
     world = World()
     client = _queue(world, b"1", b"2", b"3", b"4")
     for _ in range(4):
@@ -330,7 +330,7 @@ def test_refusals_that_come_together_end_at_a_tag_that_is_not_known() -> None:
     assert _ready(world) == 3
 
 
-def test_refusals_of_several_kinds_in_one_read_are_told_apart() -> None:
+def test_different_refusals_in_one_read_are_distinguished() -> None:
     world = World()
     client = _queue(world, *[b"%d" % n for n in range(1, 8)])
     for _ in range(7):

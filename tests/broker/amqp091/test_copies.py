@@ -42,7 +42,7 @@ def got(world: World) -> dict[str, list[tuple[bytes, dict[str, Any]]]]:
     return found
 
 
-def test_copies_go_to_every_queue_once_and_nobody_sees_the_blind_ones() -> None:
+def test_copies_reach_every_queue_once_and_bcc_stays_hidden() -> None:
     world, client = opened()
     both = with_headers(CC=["b", "a", "nowhere"], BCC=["c"], x=1)
     client.raw(message(1, b"1", "", "a", properties=both) * 2 + message(1, b"2", "", "c"))
@@ -62,7 +62,7 @@ def test_in_one_run_each_message_has_its_own() -> None:
 
 
 @pytest.mark.parametrize("key", [None, "own"])
-def test_a_dead_letter_goes_by_the_blind_ones_too(key: str | None) -> None:
+def test_a_dead_letter_is_routed_by_bcc_too(key: str | None) -> None:
     """Twice: the second death has them as well. A key of the queue's replaces them all."""
     world = World()
     client = world.open()
@@ -103,7 +103,7 @@ def test_mandatory_is_returned_when_no_key_routes() -> None:
         ({"CC": ["b"] * 200, "BCC": ["c"] * 57}, f"more than {MOST_COPIES} routing keys in CC and BCC"),
     ],
 )
-def test_what_is_no_list_of_keys_is_refused_and_what_came_before_counts(
+def test_a_malformed_list_of_keys_is_refused_and_earlier_messages_stay(
     headers: dict[str, Any], text: str
 ) -> None:
     world, client = opened()

@@ -178,7 +178,7 @@ FORGED: list[Any] = [
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=lambda f: str(f)[:60])
-def test_what_is_no_history_is_forgotten(forged: Any) -> None:
+def test_a_malformed_history_is_dropped(forged: Any) -> None:
     raw = with_table(write_table({"x-death": forged}))
     assert not cycles(raw, ["elsewhere"], "expired")
     dead = dead_lettered(raw, DIED, drop_cc=False)

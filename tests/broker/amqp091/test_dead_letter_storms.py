@@ -79,7 +79,7 @@ def test_many_that_expire_at_once_into_many_queues(kind: str, monkeypatch: pytes
         assert queue.total_count == 300
 
 
-def test_queues_with_many_take_turns_and_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_with_many_dead_letters_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     storm = Storm(monkeypatch)
     client = storm.open()
     client.call(1, "exchange.declare", exchange="all", type="fanout")
@@ -133,7 +133,7 @@ def test_a_limit_without_dead_letters_waits_for_no_storm(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("storming", ["by rule", "by a client"])
-def test_a_storm_leaves_no_queue_too_long_for_who_looks_at_it(
+def test_readers_see_no_queue_above_its_limit_in_a_storm(
     storming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a limit lets go is a dead letter, also of a queue that is purged in the same breath."""
@@ -186,7 +186,7 @@ def test_expired_queues_are_deleted_after_their_dead_letters(
     assert list(storm.vhost.queues) == ["dead"] and storm.most < 500
 
 
-def test_queues_that_all_refuse_end_what_goes_round_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cycle_among_queues_that_all_refuse_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     storm = Storm(monkeypatch)
     client = storm.each_to_all(9, **{"x-overflow": "reject-publish-dlx"})
     client.call(1, "confirm.select")

@@ -45,7 +45,7 @@ def test_a_confirm_waits_for_applied_or_durable_as_the_message_asks() -> None:
     assert (persistent["delivery_tag"], persistent["multiple"]) == (2, False)
 
 
-def test_a_deletion_is_answered_before_its_channels_own_consumers_are_told() -> None:
+def test_delete_ok_precedes_basic_cancel_on_the_same_channel() -> None:
     """py-amqp and kombu raise ConsumerCancelled from queue_delete otherwise."""
     world, gate = _world()
     client = _publisher(world)
@@ -74,7 +74,7 @@ def test_multiple_never_covers_a_tag_that_is_not_safe() -> None:
     assert (ack["delivery_tag"], ack["multiple"]) == (2, True)
 
 
-def test_what_needs_nothing_still_waits_for_its_predecessors() -> None:
+def test_a_reply_without_a_need_waits_for_its_predecessors() -> None:
     world, gate = _world()
     client = _publisher(world)
     _hold(world, gate)
@@ -183,7 +183,7 @@ def test_a_multiple_ack_does_not_cover_a_held_get() -> None:
     assert world.vhost.queues["local"].unacked_count == 0 and client.read() == []
 
 
-def test_to_delete_what_another_has_just_deleted_waits_for_that_deletion() -> None:
+def test_deleting_a_just_deleted_queue_waits_for_that_deletion() -> None:
     world, gate = _world()
     client, other = _publisher(world), world.open()
     client.call(1, "exchange.declare", exchange="x", type="fanout", durable=True)

@@ -60,7 +60,7 @@ def test_octets_are_published_and_delivered_as_they_are(octets: bytes) -> None:
 
 
 @hostile
-def test_a_message_that_no_queue_wants_comes_back_as_it_was(octets: bytes) -> None:
+def test_an_unroutable_message_is_returned_unchanged(octets: bytes) -> None:
     for exchange in ("", "amq.direct"):
         client = opened()
         client.publish(
@@ -131,7 +131,7 @@ def test_copies_go_by_octets_as_well(field: bytes, found: bool) -> None:
      (1 << 8, "invalid expiration '?': not a number of milliseconds")],
     ids=["user-id", "expiration"],
 )  # fmt: skip
-def test_what_the_broker_reads_itself_is_refused_in_text(flags: int, said: str) -> None:
+def test_properties_that_the_broker_decodes_must_be_text(flags: int, said: str) -> None:
     client = opened()
     client.publish(1, b"m", routing_key="q", properties=flags.to_bytes(2, "big") + write_octets(b"\xff"))
     (close,) = client.read()

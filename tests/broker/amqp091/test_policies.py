@@ -64,7 +64,7 @@ def test_declare_ok_in_the_tick_of_a_policy_respects_its_limit() -> None:
     assert client.read()[0]["message_count"] == 2
 
 
-def test_messages_expire_by_policy_though_nobody_asks() -> None:
+def test_messages_expire_by_policy_without_a_reader() -> None:
     world, client = opened()
     sent(client, b"1")
     world.pass_time(1)

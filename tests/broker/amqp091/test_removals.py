@@ -81,7 +81,7 @@ def _named(arguments: dict[str, Any]) -> dict[str, Any]:
 # -- time
 
 
-def test_a_message_leaves_when_its_time_is_over_though_nobody_asks() -> None:
+def test_a_message_expires_without_a_reader() -> None:
     shop = Shop(message_ttl=100)
     shop.publish("a", "b")
     shop.world.pass_time(0.05)
@@ -115,7 +115,7 @@ def test_a_time_of_zero_means_now_or_never() -> None:
     assert shop.left() == {Reason.EXPIRED: 1}
 
 
-def test_a_message_behind_one_that_lives_is_never_delivered_when_over() -> None:
+def test_an_expired_message_behind_a_live_one_is_never_delivered() -> None:
     """RabbitMQ drops it when it comes to the head; until then it counts."""
     shop = Shop()
     shop.publish("lives")
@@ -128,7 +128,7 @@ def test_a_message_behind_one_that_lives_is_never_delivered_when_over() -> None:
     assert shop.left() == {Reason.EXPIRED: 1}
 
 
-def test_get_does_not_give_what_is_over() -> None:
+def test_get_returns_no_expired_message() -> None:
     shop = Shop()
     shop.publish("lives")
     shop.publish("over", "over", expiration="10")
@@ -138,7 +138,7 @@ def test_get_does_not_give_what_is_over() -> None:
     assert shop.left() == {Reason.EXPIRED: 2, Reason.ACKED: 2}
 
 
-def test_what_is_given_back_after_its_time_leaves() -> None:
+def test_a_message_returned_after_its_expiry_is_removed() -> None:
     shop = Shop(message_ttl=100)
     shop.publish("a")
     tag = shop.client.call(1, "basic.get", queue="q")["delivery_tag"]
@@ -148,7 +148,7 @@ def test_what_is_given_back_after_its_time_leaves() -> None:
     assert shop.left() == {Reason.EXPIRED: 1}
 
 
-def test_two_consumers_share_what_is_not_over() -> None:
+def test_two_consumers_share_the_unexpired_messages() -> None:
     shop = Shop()
     shop.client.call(2, "channel.open")
     for number in range(10):
@@ -160,7 +160,7 @@ def test_two_consumers_share_what_is_not_over() -> None:
     assert shop.left() == {Reason.EXPIRED: 3}
 
 
-def test_a_follower_decides_nothing_and_a_promoted_one_goes_on_counting() -> None:
+def test_a_follower_expires_nothing_until_it_is_promoted() -> None:
     """Invariant 18."""
     shop = Shop(message_ttl=100)
     shop.publish("a", "b")
@@ -187,7 +187,7 @@ def test_the_oldest_leave_a_queue_that_is_too_long() -> None:
     assert shop.left() == {Reason.DROPPED: 2, Reason.ACKED: 3}
 
 
-def test_what_a_consumer_can_take_is_delivered_rather_than_dropped() -> None:
+def test_messages_that_a_consumer_can_take_are_not_dropped() -> None:
     shop = Shop(max_length=1)
     shop.client.call(1, "basic.qos", prefetch_count=2)
     shop.consume()
@@ -228,7 +228,7 @@ def _confirms(client: Raw) -> list[tuple[str, int, bool]]:
     return [(s.name, s["delivery_tag"], s["multiple"]) for s in client.read()]
 
 
-def test_a_full_queue_refuses_what_is_published_and_says_so() -> None:
+def test_a_full_queue_refuses_publishes_with_a_nack() -> None:
     shop = Shop(max_length=2, overflow="reject-publish")
     shop.client.call(1, "confirm.select")
     shop.publish("a")
@@ -242,7 +242,7 @@ def test_a_full_queue_refuses_what_is_published_and_says_so() -> None:
     assert _confirms(shop.client) == [("basic.ack", 7, True)]
 
 
-def test_other_queues_take_what_one_refuses_and_the_publisher_is_told() -> None:
+def test_other_queues_accept_what_one_refuses_with_a_nack() -> None:
     shop = Shop(max_length=1, overflow="reject-publish")
     shop.declare("open")
     for queue in ("q", "open"):
@@ -270,7 +270,7 @@ def _deaths(seen: Any) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("why", ["rejected", "expired", "maxlen"])
-def test_a_dead_letter_goes_on_in_one_step_of_history(why: str) -> None:
+def test_a_dead_letter_moves_in_one_step_of_history(why: str) -> None:
     rules = {"rejected": {}, "expired": {"message_ttl": 10}, "maxlen": {"max_length": 0}}[why]
     shop = Shop(dead_letter_exchange="", dead_letter_routing_key="dead", **rules)
     shop.declare("dead")
@@ -291,7 +291,7 @@ def test_a_dead_letter_goes_on_in_one_step_of_history(why: str) -> None:
 
 
 @pytest.mark.parametrize("exchange", ["nowhere", "amq.direct"])
-def test_a_dead_letter_without_a_way_leaves_for_its_own_reason(exchange: str) -> None:
+def test_an_unroutable_dead_letter_leaves_for_its_own_reason(exchange: str) -> None:
     shop = Shop(dead_letter_exchange=exchange, message_ttl=10)
     shop.publish("m")
     shop.world.pass_time(1)
@@ -309,7 +309,7 @@ def test_purged_and_deleted_messages_are_no_dead_letters() -> None:
     assert shop.left() == {Reason.PURGED: 1, Reason.DELETED: 1}
 
 
-def test_a_message_that_comes_round_by_itself_is_dropped() -> None:
+def test_a_message_in_an_automatic_cycle_is_dropped() -> None:
     shop = Shop(dead_letter_exchange="", dead_letter_routing_key="back", message_ttl=10)
     shop.declare("back", dead_letter_exchange="", dead_letter_routing_key="q", message_ttl=10)
     shop.publish("m")
@@ -319,7 +319,7 @@ def test_a_message_that_comes_round_by_itself_is_dropped() -> None:
     assert shop.ledger.left(back.uuid) == {Reason.EXPIRED: 1}
 
 
-def test_one_that_a_consumer_rejects_goes_round_as_often_as_it_is_rejected() -> None:
+def test_a_rejected_message_may_cycle_with_each_rejection() -> None:
     """The usual way to retry later."""
     shop = Shop(dead_letter_exchange="", dead_letter_routing_key="later")
     shop.declare("later", dead_letter_exchange="", dead_letter_routing_key="q", message_ttl=10)
@@ -333,7 +333,7 @@ def test_one_that_a_consumer_rejects_goes_round_as_often_as_it_is_rejected() -> 
     assert shop.left() == {Reason.DEAD_LETTERED: 3}
 
 
-def test_what_a_full_queue_refuses_may_be_a_dead_letter() -> None:
+def test_a_full_queue_may_dead_letter_refused_messages() -> None:
     shop = Shop(
         max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead"
     )
@@ -402,7 +402,7 @@ def test_higher_priorities_come_first_and_are_capped() -> None:
     assert shop.drain("q") == ["9.2", "3.4", "2.1", "2.5", "1.3", "0.0"]
 
 
-def test_what_is_given_back_returns_to_its_place() -> None:
+def test_requeued_messages_return_to_their_places() -> None:
     shop = Shop(max_priority=3)
     _publish_by_priority(shop, 1, 2, 1)
     tags = [shop.client.call(1, "basic.get", queue="q")["delivery_tag"] for _ in range(2)]

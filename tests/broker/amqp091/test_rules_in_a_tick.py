@@ -36,7 +36,7 @@ def test_get_sees_no_more_than_the_limit() -> None:
 
 
 @pytest.mark.parametrize("passive", [True, False])
-def test_a_declaration_tells_no_more_than_the_limit(passive: bool) -> None:
+def test_declare_ok_reports_no_more_than_the_limit(passive: bool) -> None:
     _, client = opened(max_length=3)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 3}
     client.raw(five() + encode_frame(1, "queue.declare", queue="q", passive=passive, arguments=arguments))
@@ -44,7 +44,7 @@ def test_a_declaration_tells_no_more_than_the_limit(passive: bool) -> None:
 
 
 @pytest.mark.parametrize("how", ["queue.purge", "queue.delete"])
-def test_what_is_too_much_is_a_dead_letter_and_neither_purged_nor_deleted(how: str) -> None:
+def test_excess_messages_are_dead_lettered_not_purged_or_deleted(how: str) -> None:
     world, client = opened(max_length=3)
     client.raw(five() + encode_frame(1, how, queue="q"))
     assert client.read()[0]["message_count"] == 3
@@ -64,7 +64,7 @@ def test_an_exclusive_queue_ends_after_its_rules_are_applied() -> None:
     assert [raw[-2:-1] for _, _, raw in world.vhost.queues["dead"].ready] == [b"0", b"1", b"2"]
 
 
-def test_a_queue_whose_messages_are_over_is_empty() -> None:
+def test_a_queue_with_only_expired_messages_is_empty() -> None:
     world, client = opened(message_ttl=0)
     client.raw(five() + encode_frame(1, "queue.delete", queue="q", if_empty=True))
     assert client.names() == ["queue.delete-ok"]
@@ -78,7 +78,7 @@ def test_get_takes_no_message_whose_time_is_nothing() -> None:
     assert world.vhost.queues["dead"].message_count == 5
 
 
-def test_what_a_consumer_can_take_is_not_too_much() -> None:
+def test_messages_that_a_consumer_can_take_are_not_excess() -> None:
     world, client = opened(max_length=0)
     client.send(1, "basic.qos", prefetch_count=2)
     client.send(1, "basic.consume", queue="q", consumer_tag="c")
@@ -90,7 +90,7 @@ def test_what_a_consumer_can_take_is_not_too_much() -> None:
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_tick_that_takes_long_expires_nothing_that_came_in_it(warm: bool) -> None:
+def test_a_long_tick_expires_nothing_that_arrived_in_it(warm: bool) -> None:
     """With a TTL of 0, what comes while a consumer waits is delivered, however slow the machine is."""
     world, client = opened(message_ttl=0)
     if warm:
@@ -105,7 +105,7 @@ def test_a_tick_that_takes_long_expires_nothing_that_came_in_it(warm: bool) -> N
     assert [one.body for one in client.read()] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_what_was_over_before_a_tick_is_not_delivered_in_it() -> None:
+def test_messages_expired_before_a_tick_are_not_delivered_in_it() -> None:
     world, client = opened(message_ttl=100)
     client.raw(five())
     world.now += 0.2

@@ -71,7 +71,7 @@ KINDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("window", [0, 1, 3], ids="window-{}".format)
 @pytest.mark.parametrize("arguments", KINDS, ids=lambda arguments: next(iter(arguments), "plain"))
 @pytest.mark.parametrize("goes", GOING)
-def test_its_successor_gets_first_and_in_order_what_it_had(
+def test_the_next_one_first_gets_its_messages_in_order(
     goes: Callable[[Raw], None], arguments: dict[str, Any], window: int
 ) -> None:
     """Whatever it had acknowledged, out of order; and before what waited, in memory or (beyond `window`) on

@@ -122,7 +122,7 @@ def test_an_internal_exchange_is_refused_at_once() -> None:
     refused(client, 403, "internal")
 
 
-def test_they_go_where_they_were_routed_when_they_were_published() -> None:
+def test_publishes_keep_the_route_of_their_publish_time() -> None:
     world = World()
     client = transacting(world, "old", "new", "both")
     client.call(1, "exchange.declare", exchange="x", type="fanout")
@@ -154,7 +154,7 @@ def test_headers_decide_when_they_are_published() -> None:
     assert bodies(world, "q") == [b"red"]
 
 
-def test_what_is_mandatory_and_goes_nowhere_comes_back_before_commit_ok() -> None:
+def test_unroutable_mandatory_messages_return_before_commit_ok() -> None:
     world = World()
     client = transacting(world, "q", "gone")
     client.publish(1, b"1", routing_key="none", mandatory=True)
@@ -205,7 +205,7 @@ def test_a_commit_is_noted_with_its_tags_in_the_batch_of_its_messages() -> None:
     assert not Commit("p/1", 4, 5).scope & (Scope.STORE | Scope.LINK)
 
 
-def test_nothing_is_noted_for_who_has_no_name_or_where_no_ledger_is() -> None:
+def test_publishes_without_a_producer_name_or_ledger_are_not_noted() -> None:
     for records in (noted(World()), noted(World(), ledger=False, properties={"producer": "p"})):
         assert [type(record) for record in records] in ([EnqueueRun] * 3, [])
         assert not [r for r in records if isinstance(r, EnqueueRun) and r.producer is not None]
@@ -292,7 +292,7 @@ def test_prefetch_is_free_again_at_the_commit_and_not_before() -> None:
     assert sorted(client.names()) == ["basic.deliver", "tx.commit-ok"]
 
 
-def test_recover_requeues_what_is_outstanding_and_leaves_what_was_acked() -> None:
+def test_recover_requeues_outstanding_but_not_acked_messages() -> None:
     world = World()
     client = transacting(world, "q")
     fill(world, "q", b"1", b"2")
@@ -305,7 +305,7 @@ def test_recover_requeues_what_is_outstanding_and_leaves_what_was_acked() -> Non
 
 
 @pytest.mark.parametrize("end", ["channel", "connection", "socket"])
-def test_whoever_goes_rolls_back_and_gives_all_back(end: str) -> None:
+def test_a_closing_client_rolls_back_and_requeues(end: str) -> None:
     world = World()
     client = transacting(world, "q", "r")
     fill(world, "q", b"1", b"2")
@@ -344,7 +344,7 @@ def test_acks_of_a_queue_that_was_deleted_do_no_harm(end: str) -> None:
     assert counts(world, "q") == (0, 0)
 
 
-def test_what_is_never_acked_is_no_part_of_it() -> None:
+def test_no_ack_deliveries_are_not_part_of_a_transaction() -> None:
     world = World()
     client = transacting(world, "q")
     fill(world, "q", b"1", b"2")
@@ -376,7 +376,7 @@ def test_a_transaction_has_a_limit(publishes: int, committed: bool) -> None:
 
 
 @pytest.mark.parametrize("letters", [True, False])
-def test_dead_letters_count_for_what_they_cost(letters: bool) -> None:
+def test_dead_letters_count_by_their_cost(letters: bool) -> None:
     world = World(transaction_max=299)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"} if letters else {}
     fills = world.open()

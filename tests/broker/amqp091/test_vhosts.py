@@ -95,7 +95,7 @@ def test_one_that_is_not_there_is_refused() -> None:
     assert (close["reply_code"], close["reply_text"]) == (530, "NOT_ALLOWED - vhost 'y' not found")
 
 
-def test_a_stored_user_opens_those_that_he_has_a_permission_in() -> None:
+def test_a_stored_user_opens_only_permitted_virtual_hosts() -> None:
     world = world_of(user(), permission(vhost="x", configure="^a"))
     alice = world.open(user="alice", password="word", vhost="x")
     assert alice.call(1, "queue.declare", queue="a").name == "queue.declare-ok"
@@ -111,7 +111,7 @@ class Waits(Hooks):
         return self.answer
 
 
-def test_a_node_that_does_not_serve_yet_does_not_say_what_there_is() -> None:
+def test_a_node_that_does_not_serve_denies_no_virtual_host() -> None:
     """It may not have heard of it: who waits gets in when it is there."""
     hooks = Waits()
     world = World(hooks)

@@ -30,7 +30,7 @@ def sent_on(talker: Talker) -> bool:
     return talker.connection.wants_close and talker.refused is None
 
 
-def test_a_client_is_let_in_and_told_who_serves() -> None:
+def test_a_client_is_accepted_and_learns_the_server_properties() -> None:
     talker = Talker(world10(name="left"))
     assert talker.connection.running
     assert talker.engine.remote_container == "left"
@@ -48,7 +48,7 @@ def test_without_the_engine_a_client_of_1_0_gets_the_header_of_0_9_1() -> None:
     assert "header of AMQP 1.0, which this broker or listener does not speak" in world.logged[-1]
 
 
-def test_a_wrong_password_is_told_by_sasl_and_never_logged() -> None:
+def test_a_wrong_password_fails_in_sasl_and_is_never_logged() -> None:
     world = world10()
     talker = Talker(world, password="sesame")
     assert talker.connection.wants_close
@@ -80,13 +80,13 @@ def test_a_backup_sends_clients_on() -> None:
     assert any("the primary is right:5672" in line for line in world.logged)
 
 
-def test_who_is_not_known_on_a_backup_is_sent_on_as_well() -> None:
+def test_an_unknown_user_on_a_backup_is_sent_on_too() -> None:
     world = world10()
     world.vhost.whole.serving = False
     assert sent_on(Talker(world, user="shop", password="shop"))
 
 
-def test_who_is_held_goes_on_with_all_that_it_has_said_meanwhile() -> None:
+def test_a_held_client_continues_with_its_earlier_input() -> None:
     keeper = Gatekeeper()
     keeper.answer = Hold.HOLD
     world = world10(keeper)
@@ -106,7 +106,7 @@ def test_who_is_held_goes_on_with_all_that_it_has_said_meanwhile() -> None:
     assert link.remote_source.address.startswith("/queues/")
 
 
-def test_who_is_held_too_long_is_sent_on() -> None:
+def test_a_client_held_too_long_is_sent_on() -> None:
     keeper = Gatekeeper()
     keeper.answer = Hold.HOLD
     world = world10(keeper)
@@ -192,7 +192,7 @@ def test_a_broker_that_takes_leave_ends_the_connection_without_a_close() -> None
     assert sent_on(talker)
 
 
-def test_a_fault_is_told_and_the_answer_waited_for() -> None:
+def test_a_fault_is_sent_and_its_answer_awaited() -> None:
     world = world10()
     polite, deaf = Talker(world), Talker(world)
     for each in (polite, deaf):
@@ -236,7 +236,7 @@ def test_a_deleted_virtual_host_takes_its_clients_along() -> None:
     assert sent_on(talker)
 
 
-def test_what_is_withheld_never_leaves_once_it_is_dropped() -> None:
+def test_dropped_fenced_output_is_never_sent() -> None:
     """A frozen primary wakes: neither outcomes nor deliveries may leave before it knows what it is."""
     world = world10()
     world.open().call(1, "queue.declare", queue="q")
@@ -269,7 +269,7 @@ def test_a_temporary_queue_does_not_end_while_output_is_withheld() -> None:
     assert not world.vhost.queues
 
 
-def test_what_is_withheld_leaves_when_all_is_well() -> None:
+def test_fenced_output_is_sent_when_output_resumes() -> None:
     world = world10()
     world.open().call(1, "queue.declare", queue="q")
     talker = Talker(world)
@@ -336,7 +336,7 @@ def test_headers_may_come_octet_by_octet() -> None:
     assert client.take().startswith(SASL_HEADER)
 
 
-def test_amqp_before_sasl_is_answered_with_what_is_wanted() -> None:
+def test_amqp_before_sasl_is_answered_with_the_sasl_header() -> None:
     world = world10()
     client = Octets(world)
     client.raw(AMQP_HEADER)

@@ -45,7 +45,7 @@ from understudy.shared.amqp10.types import (
 )  # fmt: skip
 
 
-def test_what_is_stored() -> None:
+def test_the_stored_form() -> None:
     annotations = {Symbol("x-a"): 1}
     came = payload(header=[True], delivery={Symbol("x-d"): 1}, annotations=annotations, properties=["id"])
     got = incoming(came)
@@ -79,7 +79,7 @@ KINDS: list[tuple[list[Any], tuple[bool, int | None, int]]] = [
 
 
 @pytest.mark.parametrize(("header", "kind"), KINDS)
-def test_what_the_broker_wants_to_know(header: list[Any], kind: tuple[bool, int | None, int]) -> None:
+def test_properties_that_the_broker_needs(header: list[Any], kind: tuple[bool, int | None, int]) -> None:
     got = incoming(payload(header=header))
     assert (got.kind.persistent, got.kind.expiration, got.kind.priority) == kind
     assert not got.kind.copies
@@ -119,7 +119,7 @@ def test_ids(value: Any, text: str | None, header: Any) -> None:
     assert headers_of(raw) == left
 
 
-def test_what_fits_no_property_is_left_out() -> None:
+def test_values_that_fit_no_property_are_omitted() -> None:
     long = "x" * 256
     properties = [
         None, b"\xff", None, None, long, None, Symbol(long), Symbol(long), None, Timestamp(-1), long,
@@ -229,7 +229,7 @@ def test_a_type_that_is_no_text_is_none() -> None:
     assert seen(annotations={Symbol("x-basic-type"): "x" * 256})[0].type is None
 
 
-def test_what_the_broker_has_added_stays() -> None:
+def test_headers_added_by_the_broker_stay() -> None:
     raw = incoming(payload(header=[True, None, UInt(5)], application={"a": 1})).raw
     made, _ = MESSAGE_FORMAT.dead_lettered(with_header(raw, "x-replication-id", "1:2"), DIED, drop_cc=True)
     assert is_stored(made) and body_of(made) == body_of(raw)

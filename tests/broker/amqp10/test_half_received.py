@@ -21,7 +21,7 @@ def _attached(memory_limit: int) -> tuple[World, Octets]:
 
 
 @pytest.mark.parametrize("octets", [20, 100, 3000, 5000])
-def test_transfers_count_for_what_they_take(octets: int) -> None:
+def test_transfers_count_by_their_memory(octets: int) -> None:
     world, client = _attached(1 << 30)
     part = transfer(bytes(octets), more=True)
     client.raw(part)

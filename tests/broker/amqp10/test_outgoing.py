@@ -45,7 +45,7 @@ from understudy.shared.amqp10.types import (
 )  # fmt: skip
 
 
-def test_what_is_stored_comes_back_as_it_came() -> None:
+def test_a_stored_message_comes_back_unchanged() -> None:
     rest = payload(
         properties=["id", b"u", "to"], application={"a": Decimal32(b"1234")}, body=section(0x76, [1])
     )
@@ -112,7 +112,7 @@ def test_the_header(raw: bytes, told: dict[str, Any], header: tuple[Any, ...]) -
 
 
 @pytest.mark.parametrize("raw", [incoming(payload(header=[True])).raw, incoming(payload()).raw, message()])
-def test_a_priority_that_nobody_gave_is_none(raw: bytes) -> None:
+def test_an_unset_priority_stays_unset(raw: bytes) -> None:
     """By the standard that is 4, and 0 is the lowest."""
     assert split(out(raw)).head.header.priority is None
 
@@ -174,7 +174,7 @@ def test_headers_keep_their_types(field: bytes, value: Any) -> None:
     assert typed(got.annotations[Symbol("x-a")]) == typed(value)
 
 
-def test_what_is_in_a_list_has_the_type_that_python_tells() -> None:
+def test_list_items_have_the_type_of_their_python_value() -> None:
     items = b"f\x3f\xc0\0\0" + b"u\0\5" + b"t\0" + b"T" + (5).to_bytes(8, "big")
     got = split(out(with_table(b"\3x-aA" + len(items).to_bytes(4, "big") + items))).head
     assert typed(got.annotations[Symbol("x-a")]) == typed([Float(1.5), Long(5), False, Timestamp(5000)])
@@ -232,7 +232,7 @@ def test_a_uuid_is_one(digits: str) -> None:
         "",
     ],
 )
-def test_what_is_no_uuid_is_text(text: str) -> None:
+def test_an_invalid_uuid_is_text(text: str) -> None:
     assert split(out(message(message_id=text))).head.properties.message_id == text
 
 

@@ -20,7 +20,7 @@ def world_of(**permissions: str) -> World:
     return world
 
 
-def test_without_a_permission_there_is_no_way_in() -> None:
+def test_a_user_without_a_permission_is_refused() -> None:
     world = world10()
     world.vhost.whole.change_directory([user()])
     talker = Talker(world, user="alice", password="word")
@@ -39,7 +39,7 @@ def test_sending_needs_write_and_receiving_read() -> None:
         assert dynamic is not None and dynamic[0] == "amqp:unauthorized-access"
 
 
-def test_a_publisher_on_its_way_is_stopped_by_a_change() -> None:
+def test_a_permission_change_stops_a_running_publisher() -> None:
     world = world_of()
     talker = Talker(world, user="alice", password="word")
     link = talker.sender("q")

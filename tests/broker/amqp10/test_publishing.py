@@ -105,7 +105,7 @@ def test_there_is_no_credit_without_end_while_gates_are_shut() -> None:
     assert link.credit == WINDOW
 
 
-def test_who_wants_no_outcome_waits_for_no_gate() -> None:
+def test_presettled_transfers_wait_for_no_gate() -> None:
     world = world10()
     _with_queue(world)
     gate = ManualGate()
@@ -119,7 +119,7 @@ def test_who_wants_no_outcome_waits_for_no_gate() -> None:
     assert not world.broker.holding
 
 
-def test_what_no_queue_wants_is_released() -> None:
+def test_unroutable_messages_are_released() -> None:
     world = world10()
     talker = Talker(world)
     link = talker.sender("/exchanges/amq.topic/no.where")
@@ -128,7 +128,7 @@ def test_what_no_queue_wants_is_released() -> None:
     assert delivery.settled
 
 
-def test_what_a_full_queue_refuses_is_rejected() -> None:
+def test_messages_refused_by_a_full_queue_are_rejected() -> None:
     world = world10()
     _with_queue(world, **{"x-max-length": 2, "x-overflow": "reject-publish"})
     talker = Talker(world)
@@ -156,7 +156,7 @@ def test_headers_decide_and_the_key_of_the_address() -> None:
     assert (_bodies(world), _bodies(world, "r")) == ([b"red"], [b"t"])
 
 
-def test_the_anonymous_terminus_goes_by_each_message() -> None:
+def test_the_anonymous_terminus_routes_each_message() -> None:
     world = world10()
     _with_queue(world)
     talker = Talker(world)
@@ -209,7 +209,7 @@ def test_settled_by_the_client_nothing_is_said() -> None:
     assert link.credit >= 250
 
 
-def test_what_comes_in_one_breath_with_the_close_is_published() -> None:
+def test_messages_in_one_read_with_the_close_are_published() -> None:
     world = world10()
     _with_queue(world)
     talker = Talker(world)
@@ -256,7 +256,7 @@ def test_a_message_that_its_client_aborts_never_was() -> None:
     assert _bodies(world) == [b"whole"]
 
 
-def test_what_cannot_be_read_is_rejected_and_the_link_goes_on() -> None:
+def test_malformed_messages_are_rejected_and_the_link_goes_on() -> None:
     world = world10()
     _with_queue(world)
     talker = Talker(world)
@@ -266,7 +266,7 @@ def test_what_cannot_be_read_is_rejected_and_the_link_goes_on() -> None:
     assert bad.remote.condition.name == "amqp:decode-error"
 
 
-def test_a_user_id_of_somebody_else_is_rejected() -> None:
+def test_another_users_user_id_is_rejected() -> None:
     world = world10()
     _with_queue(world)
     talker = Talker(world)

@@ -46,7 +46,7 @@ def test_as_many_come_as_there_is_credit_for() -> None:
     assert _bodies(talker, link) == [b"4"]
 
 
-def test_a_drained_link_gets_what_there_is_and_its_credit_back() -> None:
+def test_a_drained_link_gets_the_ready_messages_and_returns_its_credit() -> None:
     world = world10()
     client = _filled(world, b"1", b"2")
     talker = Talker(world)
@@ -103,7 +103,7 @@ def test_a_drain_does_not_delay_a_switchover_and_resumes_without_one() -> None:
     assert link.credit == 0 and not link.draining()
 
 
-def test_each_outcome_does_what_it_says() -> None:
+def test_each_outcome_has_its_effect() -> None:
     world = world10()
     _filled(world, b"ok", b"no", b"later", b"failed", b"not here", name="q",
             **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})  # fmt: skip
@@ -140,7 +140,7 @@ def test_settled_without_an_outcome_is_ready_again() -> None:
     assert _depth(world) == (1, 0)
 
 
-def test_who_settles_second_hears_of_it_when_it_is_safe() -> None:
+def test_a_second_settler_is_answered_when_it_is_safe() -> None:
     world = world10()
     _filled(world, b"1")
     gate = ManualGate()
@@ -161,7 +161,7 @@ def test_who_settles_second_hears_of_it_when_it_is_safe() -> None:
     assert talker.refused is None
 
 
-def test_who_rejects_many_hears_of_each_when_its_dead_letter_is_safe() -> None:
+def test_each_rejection_is_settled_when_its_dead_letter_is_safe() -> None:
     """They are made over several ticks: an outcome is not settled before its own letter is durable."""
     world = world10()
     raw = world.open()
@@ -201,7 +201,7 @@ def test_settled_by_the_broker_a_message_is_gone_when_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "detach", "session", "lost"])
-def test_what_is_not_settled_is_ready_again_when_its_link_goes(how: str) -> None:
+def test_unsettled_messages_are_ready_again_after_a_detach(how: str) -> None:
     world = world10()
     _filled(world, b"1", b"2")
     talker = Talker(world)
@@ -224,7 +224,7 @@ def test_what_is_not_settled_is_ready_again_when_its_link_goes(how: str) -> None
     assert (bytes(message.body), message.delivery_count) == (b"2", 1)
 
 
-def test_a_queue_that_goes_takes_its_links_along() -> None:
+def test_deleting_a_queue_closes_its_links() -> None:
     world = world10()
     client = _filled(world, b"1")
     talker = Talker(world)
@@ -273,7 +273,7 @@ def test_a_dynamic_source_is_a_temporary_queue_of_its_own() -> None:
     assert not world.vhost.queues
 
 
-def test_who_answers_may_send_to_the_temporary_queue_of_who_asks() -> None:
+def test_a_responder_may_send_to_the_requesters_temporary_queue() -> None:
     """As over 0-9-1: exclusive is who receives from it."""
     world = world10()
     asks, answers = Talker(world), Talker(world)
@@ -340,7 +340,7 @@ def test_a_closed_session_window_stops_deliveries_until_it_opens() -> None:
     assert taken == 200
 
 
-def test_what_a_link_that_has_gone_left_unsent_does_not_stop_the_others() -> None:
+def test_unsent_messages_of_a_detached_link_do_not_stop_others() -> None:
     world = world10(unsent_max=20_000)
     _filled(world, *(b"x" * 1000 for _ in range(100)))
     talker = Talker(world, frame_max=512, window=1024)
@@ -411,7 +411,7 @@ def test_many_sessions_with_shut_windows_pile_up_no_more_than_one() -> None:
     assert len(talker.connection.links.starving) > 20
 
 
-def test_the_replication_id_comes_where_it_is_asked_for() -> None:
+def test_the_replication_id_is_sent_on_request() -> None:
     world = world10()
     _filled(world, b"1", b"2")
     talker = Talker(world)

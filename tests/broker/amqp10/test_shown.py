@@ -43,7 +43,7 @@ def _sending(hooks: Shown) -> tuple[World, Octets]:
     return world, opened(world, BEGIN, attach())
 
 
-def test_its_pieces_are_in_what_is_published() -> None:
+def test_its_pieces_are_in_the_published_message() -> None:
     hooks = Shown()
     world, client = _sending(hooks)
     client.raw(transfer(SUBJECT + b"\0Su\xb0\0\0\0\x14" + b"0123", more=True))
@@ -58,7 +58,7 @@ def test_its_pieces_are_in_what_is_published() -> None:
 
 
 @pytest.mark.parametrize("how", ["aborted", "detached", "lost", "no message", "all head"])
-def test_one_that_is_not_published_or_not_as_it_came_is_dropped(how: str) -> None:
+def test_an_unpublished_or_changed_message_is_dropped(how: str) -> None:
     hooks = Shown()
     world, client = _sending(hooks)
     head = b"\0Ss\xc0\x41\4@@@\xa1\x3b" + bytes(20)

@@ -86,7 +86,7 @@ def test_there_and_back(came: bytes) -> None:
 
 
 @given(payloads)
-def test_what_a_0_9_1_client_would_get_goes_to_an_amqp_1_0_client_as_well(came: bytes) -> None:
+def test_the_0_9_1_form_also_converts_to_amqp_1_0(came: bytes) -> None:
     """As if it were published again by 0-9-1, on channel 7."""
     converted = as_0_9_1(incoming(came).raw)
     end = int.from_bytes(converted[3:7], "big") + 8
@@ -143,7 +143,7 @@ proton_values = st.one_of(
     ),
     st.booleans(), st.booleans(), st.integers(0, 255), texts,
 )  # fmt: skip
-def test_what_proton_sends_proton_gets(
+def test_proton_gets_what_proton_sent(
     application: dict[str, Any], body: Any, durable: bool, inferred: bool, priority: int, text: str
 ) -> None:
     proton = pytest.importorskip("proton")

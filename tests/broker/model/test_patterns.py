@@ -35,7 +35,7 @@ def test_they_are_perls(
 @pytest.mark.parametrize(
     "pattern", ["(unclosed", "*", "[z-a]", r"\p{Nope}", r"\1", "(" * 300 + ")" * 300, "(?P<a"]
 )
-def test_what_is_none_is_refused_and_matches_nothing_where_it_is_stored(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused_and_matches_nothing_if_stored(pattern: str) -> None:
     with pytest.raises(PatternFault, match=r"^at position \d+; [^\n]+$"):
         check_pattern(pattern)
     assert not matches(pattern, "unclosed")

@@ -48,7 +48,7 @@ def by_openssl(authority: Authority, shown: ssl.SSLContext, host: str) -> bool:
 
 @pytest.mark.parametrize("common_name", [None, "common.example"])
 @pytest.mark.parametrize("kind", NAMES)
-def test_it_covers_what_openssl_takes(tmp_path: Path, kind: str, common_name: str | None) -> None:
+def test_it_covers_the_hosts_that_openssl_accepts(tmp_path: Path, kind: str, common_name: str | None) -> None:
     """Of the common name, too: it counts where there is no other name of a host."""
     authority = Authority(tmp_path)
     files = authority.signed("node", *NAMES[kind], common_name=common_name)
@@ -59,10 +59,10 @@ def test_it_covers_what_openssl_takes(tmp_path: Path, kind: str, common_name: st
     assert {host for host in HOSTS if names.cover(host)} == taken != set()
 
 
-def test_what_cannot_be_read_is_for_nobody() -> None:
+def test_an_unreadable_certificate_covers_no_host() -> None:
     names = names_shown(b"junk")
     assert names == CertificateNames() and str(names) == "nobody" and not names.cover("a.example")
 
 
-def test_a_long_list_is_told_in_short() -> None:
+def test_a_long_list_of_names_is_abbreviated() -> None:
     assert str(CertificateNames(tuple("abcdefg"))) == "a, b, c, d, e and 2 more"

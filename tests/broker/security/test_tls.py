@@ -35,7 +35,7 @@ def fault(files: TlsFiles) -> str:
     return str(caught.value)
 
 
-def test_a_whole_set_says_for_whom_and_until_when(files: TlsFiles) -> None:
+def test_a_complete_set_describes_its_names_and_expiry(files: TlsFiles) -> None:
     tls = Tls(files)
     assert 29.9 < (tls.expires_at - time.time()) / 86400 < 30.1
     assert tls.described().startswith(f"the certificate of node.example ({files.certificate}), good until 20")
@@ -98,7 +98,7 @@ def test_a_key_of_another_certificate(files: TlsFiles, authority: Authority) -> 
 
 
 @pytest.mark.parametrize("form", ["TraditionalOpenSSL", "PKCS8"])
-def test_an_encrypted_key_asks_nobody_for_its_password(files: TlsFiles, form: str) -> None:
+def test_an_encrypted_key_does_not_prompt_for_a_password(files: TlsFiles, form: str) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     sealed = serialization.BestAvailableEncryption(b"word")
     Path(files.key).write_bytes(
@@ -194,7 +194,7 @@ def test_a_new_certificate_that_others_would_refuse_is_not_taken(
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_at_the_start_it_is_taken_and_told_and_so_is_one_that_is_no_worse(
+def test_a_flawed_certificate_is_taken_at_startup_and_if_no_worse(
     authority: Authority, tmp_path: Path, bad: str
 ) -> None:
     """Better to serve those who do not look than nobody; and what is in use is nothing to be kept."""
@@ -211,7 +211,7 @@ def test_at_the_start_it_is_taken_and_told_and_so_is_one_that_is_no_worse(
     assert tls.read(time.time()) and tls.flaw(time.time()) is None
 
 
-def test_an_authority_that_did_not_sign_what_is_in_use_is_not_taken(
+def test_an_authority_that_did_not_sign_the_certificate_is_not_taken(
     authority: Authority, tmp_path: Path
 ) -> None:
     """Alone: with the old one in the same file, it is."""
@@ -224,7 +224,7 @@ def test_an_authority_that_did_not_sign_what_is_in_use_is_not_taken(
     assert tls.read(time.time()) and len(said) == 1
 
 
-def test_what_came_too_early_is_taken_when_its_time_has_come(authority: Authority) -> None:
+def test_a_certificate_that_came_too_early_is_loaded_when_valid(authority: Authority) -> None:
     tls = Tls(TlsFiles(*(files := authority.signed("node")).all()[:2]))
     before, now = tls.clients, time.time()
     authority.signed("node", since=1)
@@ -241,5 +241,5 @@ def test_without_an_authority_or_a_pair_only_the_dates_count(authority: Authorit
     assert tls.read(time.time()) and tls.flaw(time.time()) is None
 
 
-def test_what_signs_itself_is_a_certificate_like_any_other(tmp_path: Path) -> None:
+def test_a_self_signed_certificate_is_accepted(tmp_path: Path) -> None:
     assert Tls(self_signed(tmp_path, "alone")).expires_at > time.time()

@@ -196,7 +196,7 @@ def test_clients_lock_out_no_operator() -> None:
     asyncio.run(scene())
 
 
-def test_who_never_logs_in_makes_room(caplog: pytest.LogCaptureFixture) -> None:
+def test_connections_without_a_login_make_room(caplog: pytest.LogCaptureFixture) -> None:
     """One line a second with a count, and not one for each."""
 
     async def scene() -> None:
@@ -284,7 +284,7 @@ def test_wake_from_another_thread_makes_a_tick() -> None:
     [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False),
      ("::ffff:10.0.0.1", False), ("fe80::1%eth0", False)],
 )  # fmt: skip
-def test_loopback_is_told_by_the_address(host: str, loopback: bool) -> None:
+def test_loopback_is_decided_by_the_address(host: str, loopback: bool) -> None:
     assert peer_of((host, 1)).loopback is loopback
 
 
@@ -318,13 +318,13 @@ class _Dialler:
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", "a\0b"])
-def test_a_dial_to_what_can_be_no_host_has_failed(host: str) -> None:
+def test_a_dial_to_an_invalid_host_fails(host: str) -> None:
     number, said, refused, unresolved = _Dialler(host).dialled()
     assert (number, refused, unresolved) == (7, False, True)
     assert said.startswith(f"cannot resolve {host!r} (") and said.isprintable()
 
 
-def test_a_dial_to_a_name_that_nobody_knows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dial_to_an_unknown_name_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def lookup(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -343,7 +343,7 @@ def test_a_name_server_that_is_silent_is_not_taken_for_a_silent_broker(
     assert dialler.dialled() == (7, said, False, True)
 
 
-def test_nobody_listens_only_if_nobody_does_at_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dial_is_refused_only_if_every_address_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     (port,) = free_ports(1)
     monkeypatch.setattr(_Dialler, "port", port)
     there: list[str] = []

@@ -119,7 +119,7 @@ def test_a_client_over_tls_publishes_and_consumes_big_and_small(live: Live, auth
         assert connection.peer.tls and connection.peer.loopback
 
 
-def test_stopping_says_goodbye_over_tls(tls: Tls, authority: Authority) -> None:
+def test_stopping_closes_tls_properly(tls: Tls, authority: Authority) -> None:
     with live_broker(lambda: tls.clients) as live:
         client = dial(live, authority.client())
         client.sendall(LOGIN)
@@ -179,7 +179,7 @@ def test_silence_on_a_tls_port_ends_at_the_limit_of_the_whole_handshake(live: Li
 
 
 @pytest.mark.usefixtures("neighbour")
-def test_one_who_leaves_in_the_middle(live: Live, lines: Lines) -> None:
+def test_a_client_that_leaves_during_the_handshake(live: Live, lines: Lines) -> None:
     with socket.create_connection((live.host, live.tls_port), timeout=10) as sock:
         sock.sendall(b"\x16\x03\x01")
         sock.shutdown(socket.SHUT_WR)

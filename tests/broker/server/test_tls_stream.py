@@ -57,7 +57,7 @@ def test_a_goodbye_behind_data(tls: Tls) -> None:
     assert client.ended
 
 
-def test_one_who_is_refused_is_told_why(tls: Tls, tmp_path: Path) -> None:
+def test_a_refused_peer_gets_the_reason(tls: Tls, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     stranger = Authority(tmp_path / "other").node("other")
     stranger.dials.load_verify_locations(tmp_path / "ca.pem")

@@ -43,7 +43,7 @@ def live_of(index: LiveIndex) -> Iterator[tuple[tuple[bytes, int, int], int]]:
 
 
 @given(steps)
-def test_the_index_is_what_a_dictionary_of_single_messages_says(
+def test_the_index_agrees_with_a_dictionary_of_messages(
     done: list[tuple[str, int, bytes, int, tuple[int, int]]],
 ) -> None:
     index, naive = LiveIndex(), Naive()
@@ -71,7 +71,7 @@ def test_the_index_is_what_a_dictionary_of_single_messages_says(
         assert index.live_segments() == set(naive.values())
 
 
-def test_records_are_heard_if_the_store_sees_them() -> None:
+def test_only_records_in_the_stores_scope_count() -> None:
     index = LiveIndex()
     index.segments[1] = SegmentUse()
     unseen = enqueue(7)
@@ -84,7 +84,7 @@ def test_records_are_heard_if_the_store_sees_them() -> None:
     assert not list(index.ranges()) and index.segments[1].live == 0
 
 
-def test_a_base_carries_the_index_and_what_there_is_besides() -> None:
+def test_a_base_carries_the_index_and_the_records() -> None:
     index = LiveIndex()
     index.segments = {3: SegmentUse(size=1000), 5: SegmentUse(size=10), 9: SegmentUse(size=7)}
     index.add(3, QUEUE, 1, 1, 100)
@@ -119,7 +119,7 @@ def live_by_naive(held: dict[bytes, set[int]]) -> LiveRanges:
 
 @pytest.mark.parametrize("raw", [False, True])
 @given(held=st.tuples(*(st.sets(st.integers(8, 24)) for _ in range(3))))
-def test_what_is_live_of_a_run_is_all_that_comes_back(raw: bool, held: tuple[set[int], ...]) -> None:
+def test_only_the_live_part_of_a_run_comes_back(raw: bool, held: tuple[set[int], ...]) -> None:
     """`raw`: as it is read from a file."""
     queues = (QUEUE, OTHER, b"t" * 16)
     run = enqueue(10, 10, *queues)

@@ -99,7 +99,7 @@ def test_a_file_damaged_at_any_byte_is_refused_by_name(name: str, flip: int) -> 
             opened(disk).record.load()
 
 
-def test_what_may_be_done_without_a_damaged_owner_is_said_and_works() -> None:
+def test_the_remedy_for_a_damaged_owner_file_works() -> None:
     disk = VirtualDisk()
     opened(disk).close()
     disk.damage("/data/store/owner.json", 30)
@@ -325,7 +325,7 @@ def test_a_link_to_nothing_is_not_taken_for_a_file_that_never_was(tmp_path: Path
     NodeFiles.open(RealFiles(), directory, "a").close()
 
 
-def test_what_is_damaged_and_the_only_copy_is_not_to_be_moved_away() -> None:
+def test_a_damaged_only_copy_should_not_be_moved_away() -> None:
     """A standalone broker has no peer to fetch anything from."""
     told = str(StoreCorrupt("/data/insync.json", 0, "its checksum does not match"))
     assert told.endswith(

@@ -248,7 +248,7 @@ def test_a_copied_frame_inside_a_torn_message_proves_nothing() -> None:
 # -- bases
 
 
-def test_only_what_the_newest_base_names_counts_and_the_rest_is_removed() -> None:
+def test_only_segments_of_the_newest_base_count_and_others_are_removed() -> None:
     disk = written([1], [2], [3], segment_bytes=60)
     log = open_log(disk)
     found = list(log.recover(lambda base: [2]))
@@ -257,7 +257,7 @@ def test_only_what_the_newest_base_names_counts_and_the_rest_is_removed() -> Non
     assert log.notices == []
 
 
-def test_what_no_base_on_disk_needs_is_given_back_while_running() -> None:
+def test_segments_that_no_base_needs_are_removed_while_running() -> None:
     disk = written([1], [2], [3], segment_bytes=60)
     writer, _ = recovered(disk)
     writer.write(batch(4))

@@ -96,7 +96,7 @@ def fill(store: SegmentStore, driver: ManualSync, kept: range, upto: int, first:
         driver.run()
 
 
-def test_messages_that_stay_while_all_around_them_go_are_copied_together() -> None:
+def test_scattered_live_messages_are_copied_together() -> None:
     disk = VirtualDisk()
     store, driver, _ = open_store(disk, SMALL)
     kept = range(1, 4000, 50)
@@ -125,7 +125,7 @@ def until_it_cleans() -> tuple[VirtualDisk, SegmentStore, ManualSync, int]:
     return disk, store, driver, n
 
 
-def test_a_message_that_goes_while_it_is_copied_does_not_come_back() -> None:
+def test_a_message_dequeued_during_its_copy_does_not_come_back() -> None:
     disk, store, driver, n = until_it_cleans()
     held, cleaning = list(range(5, n + 1, 5)), store._cleaning
     assert cleaning is not None
@@ -176,7 +176,7 @@ def test_a_purge_gives_the_space_back_at_once() -> None:
     assert size(disk) < 2 * SMALL
 
 
-def test_a_queue_that_is_no_more_holds_no_space() -> None:
+def test_a_deleted_queue_takes_no_space() -> None:
     disk = VirtualDisk()
     store, driver, _ = open_store(disk, SMALL)
     append(store, 1, enqueue(1, 100))
@@ -215,7 +215,7 @@ def test_damage_that_a_copy_meets_stops_the_node_and_changes_nothing() -> None:
         open_store(disk)
 
 
-def test_what_is_chosen_wastes_most_and_fits_into_one() -> None:
+def test_the_most_wasteful_segments_that_fit_into_one_are_chosen() -> None:
     index = LiveIndex()
     index.segments = {
         n: SegmentUse(stored=100, live=live, size=100) for n, live in enumerate([0, 90, 5, 1, 9])
@@ -314,7 +314,7 @@ def test_crashes_at_random_in_random_histories_lose_nothing_durable() -> None:
         crash_twice(SEED, random.choice(LOSSES), random.randrange(300), history)
 
 
-def test_a_byte_that_is_not_what_was_written_is_refused_or_does_not_matter() -> None:
+def test_a_changed_byte_is_refused_or_does_not_matter() -> None:
     whole, random = VirtualDisk(), Random(SEED)
     life = Life(Random(2))
     life.run(whole, 120)

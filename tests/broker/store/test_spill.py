@@ -78,7 +78,7 @@ def test_files_go_with_their_last_block(made: Made) -> None:
     assert made.spill.get(numbers[5]) == b"x" * 90
 
 
-def test_what_is_dropped_before_it_is_written_is_not_written(made: Made) -> None:
+def test_blocks_dropped_before_their_write_are_not_written(made: Made) -> None:
     held = threading.Event()
     write, made.spill._append = made.spill._append, lambda group: (held.wait(30), write(group))[1]  # type: ignore[method-assign]
     first = made.spill.put(b"a" * 10)
@@ -91,7 +91,7 @@ def test_what_is_dropped_before_it_is_written_is_not_written(made: Made) -> None
     assert all(live == 0 for live in made.spill._live.values())
 
 
-def test_what_is_read_ahead_is_read_once(made: Made) -> None:
+def test_blocks_read_ahead_are_read_once(made: Made) -> None:
     numbers = [made.spill.put(b"%d" % n * 10) for n in range(3)]
     made.spill.flush()
     reads: list[object] = []
@@ -107,7 +107,7 @@ def test_what_is_read_ahead_is_read_once(made: Made) -> None:
     assert made.spill._ahead_bytes == 0
 
 
-def test_it_asks_for_what_is_too_much_and_not_twice(made: Made) -> None:
+def test_it_asks_for_the_excess_only_once(made: Made) -> None:
     assert made.spill.wanted() == 0
     made.resident = 1500
     assert made.spill.wanted() == 500
@@ -118,7 +118,7 @@ def test_it_asks_for_what_is_too_much_and_not_twice(made: Made) -> None:
     made.spill._pending = 0
 
 
-def test_a_disk_that_cannot_be_written_loses_nothing_and_is_told_once(made: Made) -> None:
+def test_an_unwritable_disk_loses_nothing_and_is_logged_once(made: Made) -> None:
     made.disk.failing["write"] = errno.ENOSPC
     numbers = [made.spill.put(b"%d" % n) for n in range(5)]
     made.spill.flush()
@@ -132,7 +132,7 @@ def test_a_disk_that_cannot_be_written_loses_nothing_and_is_told_once(made: Made
     made.disk.failing.clear()
 
 
-def test_a_block_that_is_not_what_was_written_is_never_served(made: Made) -> None:
+def test_a_changed_block_is_never_served(made: Made) -> None:
     number = made.spill.put(b"m" * 50)
     made.spill.flush()
     (path,) = made.files()
@@ -150,7 +150,7 @@ def test_a_block_that_is_not_what_was_written_is_never_served(made: Made) -> Non
     made.disk.place(path, b"")
 
 
-def test_a_start_discards_what_an_earlier_life_has_left_and_nothing_else() -> None:
+def test_a_start_discards_only_files_of_an_earlier_life() -> None:
     disk = VirtualDisk()
     disk.make_directory(DIRECTORY)
     disk.place(f"{DIRECTORY}/00000007.overflow", b"old")

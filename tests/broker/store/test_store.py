@@ -164,7 +164,7 @@ def test_a_failure_ends_the_thread_of_the_store_without_a_word(
     assert not driver._thread.is_alive() and not faults and store.failed is not None
 
 
-def test_a_full_disk_is_final_and_the_next_start_finds_what_was_durable() -> None:
+def test_a_full_disk_is_final_and_the_next_start_has_all_durable_data() -> None:
     disk = VirtualDisk(room=1500)
     store, driver, _ = open_store(disk)
     n = 0
@@ -181,7 +181,7 @@ def test_a_full_disk_is_final_and_the_next_start_finds_what_was_durable() -> Non
     assert messages(found)[: n - 1] == [message(i) for i in range(1, n)]
 
 
-def test_a_disk_that_fails_at_the_end_is_told_too() -> None:
+def test_a_disk_failure_at_shutdown_is_reported_too() -> None:
     disk = VirtualDisk()
     store, _, _ = open_store(disk)
     append(store, 1, enqueue(1))
@@ -190,7 +190,7 @@ def test_a_disk_that_fails_at_the_end_is_told_too() -> None:
     assert store.failed is not None and store.durable == ORIGIN
 
 
-def test_close_makes_what_is_pending_durable() -> None:
+def test_close_makes_pending_batches_durable() -> None:
     disk = VirtualDisk()
     store, driver, _ = open_store(disk)
     append(store, 1, enqueue(1))

@@ -18,13 +18,13 @@ def hold(contents: ReplicaContents, epoch: int, first: int, count: int) -> None:
     contents.add_run(first, envelope, [b"m"] * count)
 
 
-def test_an_end_is_all_up_to_the_last_but_what_was_lost() -> None:
+def test_an_end_has_all_ids_up_to_the_last_except_lost_ones() -> None:
     ids = EpochEnd(9, ((3, 4), (9, 9))).had()
     assert ids.ranges_within(1, 99) == [(1, 2), (5, 8)]
     assert had({7: EpochEnd(2)})[7].ranges_within(1, 99) == [(1, 2)]
 
 
-def test_what_is_lacking_comes_or_its_dequeue_does() -> None:
+def test_a_lacking_id_is_settled_by_its_message_or_dequeue() -> None:
     contents = ReplicaContents()
     contents.set_ends({1: EpochEnd(9, ((5, 5),)), 2: EpochEnd(4), 3: EpochEnd(6)})
     hold(contents, 1, 1, 1)

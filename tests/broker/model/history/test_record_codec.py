@@ -142,7 +142,7 @@ def test_run_round_trip_without_cutting(run: EnqueueRun) -> None:
 
 
 @given(st.lists(RECORD | runs(), min_size=1, max_size=3), st.data())
-def test_cut_anywhere_is_told(records: list[Record], data: st.DataObject) -> None:
+def test_a_cut_at_any_byte_is_detected(records: list[Record], data: st.DataObject) -> None:
     encoded = [encode_record(r) for r in records]
     cut = data.draw(st.integers(1, len(encoded[-1]) - 1))
     with pytest.raises(CorruptRecord):
@@ -150,7 +150,7 @@ def test_cut_anywhere_is_told(records: list[Record], data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("flag", [8, 16], ids=["expiration", "priority"])
-def test_a_flag_that_announces_what_is_not_there_is_damage(flag: int) -> None:
+def test_a_flag_for_a_missing_field_is_damage(flag: int) -> None:
     envelope = Envelope(1, "", "", persistent=False, wall_ms=0, channel=1, largest_frame=9)
     data = bytearray(encode_record(EnqueueRun([], [], envelope, [])))
     data[6 + 2 + 16] |= flag
@@ -181,7 +181,7 @@ def test_unknown_kind_is_corrupt() -> None:
         decode_records(b"\x02\0\0\0\x63\0")
 
 
-def test_what_no_table_holds_is_refused() -> None:
+def test_values_that_no_table_holds_are_refused() -> None:
     with pytest.raises(UnsupportedValue, match="set"):
         canonical({"a": {1, 2}})
     deep: list[object] = []
@@ -213,7 +213,7 @@ def test_canonical_ignores_the_order_of_keys_only() -> None:
     assert canonical({"a": datetime(2020, 1, 1, tzinfo=UTC)}) == canonical({"a": datetime(2020, 1, 1)})
 
 
-def test_what_is_in_the_first_virtual_host_says_nothing_of_it() -> None:
+def test_records_of_the_root_virtual_host_do_not_name_it() -> None:
     """So it is as long as before there were others, and what was stored then is in it."""
     for made in (
         QueueDeclare(b"u" * 16, "q", True, False, False),
@@ -227,7 +227,7 @@ def test_what_is_in_the_first_virtual_host_says_nothing_of_it() -> None:
         assert decode_records(here + there) == [made, replace(made, vhost="v")]
 
 
-def test_arguments_larger_than_what_clients_may_say_today_are_read() -> None:
+def test_arguments_above_todays_limit_are_decoded() -> None:
     """An earlier version took them."""
     declared = QueueDeclare(bytes(16), "q", True, False, False, {"k": "x" * 200_000}, "all", Scope.STORE, "/")
     bound = Bind("amq.headers", bytes(16), "q", "", {"k": "x" * 200_000}, Scope.STORE, "/")

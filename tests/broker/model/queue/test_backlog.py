@@ -228,7 +228,7 @@ TestPagedAndNotWithLimits = PagedAndNotWithLimits.TestCase
 TestPagedAndNotWithLimits.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
-def test_a_deep_queue_is_served_from_what_was_set_aside() -> None:
+def test_a_deep_queue_is_served_from_paged_out_messages() -> None:
     overflow = VirtualOverflow()
     side = Side(overflow)
     for first in range(0, 5000, 100):
@@ -244,7 +244,7 @@ def test_a_deep_queue_is_served_from_what_was_set_aside() -> None:
     assert not overflow.blocks and overflow.reads == 50
 
 
-def test_what_comes_back_behind_what_was_set_aside_returns_to_its_place() -> None:
+def test_messages_return_to_their_places_behind_paged_out_ones() -> None:
     side = Side(VirtualOverflow())
     envelope = Envelope(1, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9)
     side.queue.enqueue_run(envelope, [b"%d" % n for n in range(1, 31)])
@@ -261,7 +261,7 @@ def test_what_comes_back_behind_what_was_set_aside_returns_to_its_place() -> Non
     assert [int(entry[2]) for entry in got if entry is not None] == list(range(1, 31))
 
 
-def test_what_is_purged_is_never_read_back() -> None:
+def test_purged_messages_are_never_read_back() -> None:
     overflow = VirtualOverflow()
     side = Side(overflow)
     envelope = Envelope(1, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9)
@@ -273,7 +273,7 @@ def test_what_is_purged_is_never_read_back() -> None:
     assert overflow.reads == 0 and not overflow.blocks
 
 
-def test_what_cannot_be_read_back_is_still_held_and_stops_the_broker() -> None:
+def test_unreadable_messages_stay_held_and_stop_the_broker() -> None:
     overflow = VirtualOverflow()
     side = Side(overflow)
     envelope = Envelope(1, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9)

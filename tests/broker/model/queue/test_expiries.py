@@ -69,7 +69,7 @@ def test_a_queue_that_ended_otherwise_does_not_end_again(vhost: VirtualHost) -> 
     assert there(vhost, 11.5) == []
 
 
-def test_only_whoever_serves_decides_and_gives_time_first(vhost: VirtualHost) -> None:
+def test_only_a_serving_node_expires_queues_after_a_new_wait(vhost: VirtualHost) -> None:
     declare(vhost)
     assert there(vhost, 10.0) == ["q"]
     end_tick(vhost)

@@ -56,7 +56,7 @@ def test_few_queues_end_at_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["declare", "passive", "delete", "bind", "unbind", "get"])
-def test_whoever_names_one_finds_that_it_is_gone(world: World, how: str) -> None:
+def test_a_client_that_names_a_leaving_queue_finds_it_deleted(world: World, how: str) -> None:
     left(world, exclusive=True)
     name = f"q{MANY - 1}"
     assert name in world.vhost.queues
@@ -110,7 +110,7 @@ def test_nothing_ends_while_another_node_may_serve(world: World) -> None:
     assert not world.vhost.queues
 
 
-def test_those_that_wait_are_kept_by_a_node_that_serves_no_more(world: World) -> None:
+def test_a_demoted_node_keeps_the_waiting_queues(world: World) -> None:
     left(world, exclusive=True)
     whole = world.vhost.whole
     world.vhost.history.flush(world.now, 0)

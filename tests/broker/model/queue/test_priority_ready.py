@@ -108,7 +108,7 @@ def test_nothing_is_ready() -> None:
     assert not ready and list(ready) == ready.by_id() == []
 
 
-def test_it_is_made_of_what_there_is() -> None:
+def test_it_is_created_with_entries() -> None:
     low, high = envelope(0), envelope(9)
     entries = [(1, low, b"a"), (2, high, b"b"), (3, low, b"c")]
     assert [seq for seq, _, _ in PriorityReady(MOST, entries)] == [2, 1, 3]

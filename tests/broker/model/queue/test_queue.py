@@ -147,7 +147,7 @@ def test_requeue_restores_the_order_and_flags(vhost: VirtualHost, queue: Queue) 
 
 
 @pytest.mark.parametrize("step", [1, 2, 7])
-def test_a_few_that_come_back_find_their_places_among_many(
+def test_a_few_returned_messages_find_their_places_among_many(
     vhost: VirtualHost, queue: Queue, step: int
 ) -> None:
     """Before, between and behind those that are ready, in any order."""
@@ -245,7 +245,7 @@ def test_transient_messages_are_no_business_of_the_store(vhost: VirtualHost, que
     assert len(batch.payload(Scope.LINK)) == 2
 
 
-def test_the_ledger_sees_what_has_no_scope() -> None:
+def test_the_ledger_sees_records_without_scope() -> None:
     vhost = serving(hooks=Hooks(), ledger=True)
     queue = vhost.declare_queue("t", owner=OWNER)
     consume(vhost, queue, no_ack=True)
@@ -367,7 +367,7 @@ def test_a_queue_used_after_a_failover_is_kept(
     assert auto.deleted, "from then on as ever"
 
 
-def test_a_dead_letter_of_the_broker_is_no_client_that_comes_back() -> None:
+def test_a_dead_letter_does_not_count_as_a_returning_client() -> None:
     vhost = failed_over()
     assert [queue.name for queue in inner_route(vhost, "", "auto").queues] == ["auto"]
     route_by_headers(vhost, "", "fresh", {"BCC": ["other"]}, inner=True)
@@ -411,7 +411,7 @@ def test_a_queue_declared_again_while_its_end_is_undecided_stays() -> None:
     assert not auto.deleted
 
 
-def test_a_message_that_comes_back_too_often_leaves() -> None:
+def test_a_message_above_the_delivery_limit_is_removed() -> None:
     """Counted for each message, only for what was delivered, and by a policy as well."""
     vhost = serving(1)
     queue = vhost.declare_queue("q", owner=OWNER, arguments={"x-delivery-limit": 1})

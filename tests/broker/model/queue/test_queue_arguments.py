@@ -96,7 +96,7 @@ def test_a_dead_letter_routing_key_needs_its_exchange() -> None:
 
 @pytest.mark.parametrize("name", ["x-dead-letter-exchange", "x-dead-letter-routing-key"])
 @pytest.mark.parametrize("value", ["k" * 256, "\u20ac" * 86, "\udcff"], ids=["octets", "euros", "no text"])
-def test_what_fits_into_no_short_string_is_no_name_of_a_dead_letters_way(name: str, value: str) -> None:
+def test_dead_letter_names_must_fit_a_short_string(name: str, value: str) -> None:
     """The dead letter could be written by nobody: whoever tried ended, and so did its successors."""
     table = {"x-dead-letter-exchange": "x"} | {name: value}
     fault = text(**table)
@@ -142,7 +142,7 @@ def test_arguments_of_another_type_of_queue(type_: str, name: str) -> None:
     ("x-queue-leader-locator", 7, "{unacceptable_type,signedint}"),
     ("x-queue-leader-locator", "nonsense", "invalid_queue_locator_arg"),
 ])  # fmt: skip
-def test_what_only_a_quorum_queue_has_must_make_sense_too(name: str, value: object, fault: str) -> None:
+def test_quorum_only_arguments_are_checked_too(name: str, value: object, fault: str) -> None:
     """It does nothing here, and is refused as there."""
     for type_ in ("quorum", "classic"):
         assert text(**{"x-queue-type": type_, name: value}) == f"'{name}' for q: {fault}"

@@ -121,7 +121,7 @@ _TABLES = st.dictionaries(st.sampled_from(["a", "b", "x-a", ""]), _VALUES, max_s
 @given(
     st.lists(st.tuples(st.sampled_from((None, *X_MATCH)), _TABLES), max_size=12), st.lists(_TABLES), st.data()
 )
-def test_the_index_of_headers_finds_what_a_look_at_all_bindings_finds(
+def test_the_headers_index_agrees_with_a_full_scan(
     asked: list[tuple[str | None, dict[str, object]]], messages: list[dict[str, object]], data: st.DataObject
 ) -> None:
     source = built_in_exchanges("/")["amq.headers"]
@@ -212,7 +212,7 @@ def alternate(vhost: VirtualHost, name: str, type_: str, to: str, **more: bool) 
     vhost.declare_exchange(name, type_, arguments={"alternate-exchange": to}, **more)
 
 
-def test_what_nothing_takes_goes_to_the_alternate_and_along_the_chain(vhost: VirtualHost) -> None:
+def test_unroutable_messages_follow_the_chain_of_alternates(vhost: VirtualHost) -> None:
     alternate(vhost, "first", "direct", "second")
     alternate(vhost, "second", "topic", "amq.fanout")
     vhost.bind_queue("q1", "first", "a", owner=OWNER)
@@ -222,7 +222,7 @@ def test_what_nothing_takes_goes_to_the_alternate_and_along_the_chain(vhost: Vir
     assert routed(vhost, "second", "a") == ["q3"]
 
 
-def test_an_alternate_may_come_go_and_lead_back(vhost: VirtualHost) -> None:
+def test_an_alternate_may_be_added_removed_and_cyclic(vhost: VirtualHost) -> None:
     alternate(vhost, "first", "direct", "later")
     assert routed(vhost, "first", "x") == []
     alternate(vhost, "later", "direct", "first")
@@ -233,7 +233,7 @@ def test_an_alternate_may_come_go_and_lead_back(vhost: VirtualHost) -> None:
     assert routed(vhost, "first", "x") == []
 
 
-def test_an_alternate_may_be_internal_and_go_by_headers(vhost: VirtualHost) -> None:
+def test_an_alternate_may_be_internal_or_a_headers_exchange(vhost: VirtualHost) -> None:
     alternate(vhost, "by-headers", "headers", "rest")
     vhost.declare_exchange("rest", "fanout", internal=True)
     vhost.bind_queue("q1", "by-headers", "", owner=OWNER, arguments={"kind": "a"})
@@ -271,7 +271,7 @@ def test_an_exchange_is_replicated_at_a_level_that_there_is(vhost: VirtualHost) 
 # -- the broker's own publishing, and copies
 
 
-def test_what_the_broker_publishes_itself_may_go_to_an_internal_exchange(vhost: VirtualHost) -> None:
+def test_the_broker_itself_may_publish_to_an_internal_exchange(vhost: VirtualHost) -> None:
     vhost.declare_exchange("inside", "fanout", internal=True)
     vhost.bind_queue("q1", "inside", "", owner=OWNER)
     for _ in range(2):
@@ -299,7 +299,7 @@ def test_further_routing_keys_reach_each_queue_once(vhost: VirtualHost) -> None:
     assert copied(vhost, "amq.topic", "a.a", CC="b", BCC={"b": 1}) == ["q1"]
 
 
-def test_an_alternate_gets_what_none_of_its_keys_routes(vhost: VirtualHost) -> None:
+def test_an_alternate_gets_messages_that_none_of_their_keys_routes(vhost: VirtualHost) -> None:
     alternate(vhost, "first", "direct", "amq.fanout")
     vhost.bind_queue("q1", "first", "a", owner=OWNER)
     vhost.bind_queue("q2", "amq.fanout", "", owner=OWNER)

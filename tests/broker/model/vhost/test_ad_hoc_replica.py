@@ -78,14 +78,14 @@ def test_nothing_is_routed_to_it() -> None:
     assert queue.total_count == 3
 
 
-def test_what_leaves_at_the_source_leaves_here_and_on_disk() -> None:
+def test_messages_removed_at_the_source_are_removed_here_and_on_disk() -> None:
     vhost, queue, disk = replica()
     leave(vhost, queue, 1, [(4, 4)], Reason.EXPIRED)
     end_tick(vhost)
     assert seqs(queue.held_entries()) == seqs(disk.vhost.queues["copy"].held_entries()) == [3, 5]
 
 
-def test_stopped_it_serves_what_it_holds_then_what_comes() -> None:
+def test_after_a_stop_it_serves_its_messages_and_then_new_ones() -> None:
     vhost, queue, disk = replica()
     end_replica(vhost, queue, alone=True)
     publish(vhost, "copy", b"new", persistent=True)

@@ -129,7 +129,7 @@ def test_auto_delete_queue_ends_after_its_last_consumer(vhost: VirtualHost) -> N
     vhost.cancel(queue, second)
 
 
-def test_whoever_may_not_decide_ends_nothing_that_clients_leave(vhost: VirtualHost) -> None:
+def test_a_node_that_may_not_decide_deletes_no_abandoned_queue(vhost: VirtualHost) -> None:
     """Until it may again: then what is still left ends, and what was claimed meanwhile stays."""
     for name in ("mine", "claimed"):
         vhost.declare_queue(name, owner=OWNER, exclusive=True)

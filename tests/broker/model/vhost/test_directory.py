@@ -59,7 +59,7 @@ def test_followers_have_every_change() -> None:
     assert follower.vhost.whole.directory.policies["/", "short"].definition == {"max-length": 5}
 
 
-def test_what_is_so_already_is_no_history() -> None:
+def test_an_unchanged_entry_makes_no_history() -> None:
     vhost = serving()
     vhost.whole.change_directory([user(), permission()])
     end_tick(vhost)
@@ -122,7 +122,7 @@ def test_definitions_bring_it_back() -> None:
         (EntryPut("user", "/", "u", {}), "a user is of no virtual host"),
     ],
 )
-def test_what_may_not_be_asked_for(change: EntryPut, words: str) -> None:
+def test_refused_entries(change: EntryPut, words: str) -> None:
     vhost = serving()
     vhost.whole.change_directory([user()])
     before = vhost.whole.fingerprint()

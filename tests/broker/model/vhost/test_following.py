@@ -191,7 +191,7 @@ TestPrimaryAndFollowers = PrimaryAndFollowers.TestCase
 TestPrimaryAndFollowers.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_recovery_from_the_stores_records_keeps_what_is_durable() -> None:
+def test_recovery_from_the_store_keeps_durable_objects() -> None:
     primary, store = serving(1), Follower(Scope.STORE)
     primary.history.sinks.append(store)
     primary.declare_queue("d", owner=OWNER, durable=True)

@@ -98,7 +98,7 @@ def test_exclusive_and_server_named_queues_obey_too(shop: Shop) -> None:
     assert made.rules.max_length == 2
 
 
-def test_what_was_declared_stays_as_it_was_declared(shop: Shop) -> None:
+def test_declarations_stay_as_declared(shop: Shop) -> None:
     queue = shop.queue(max_length=9)
     shop.policy({"max-length": 2, "overflow": "reject-publish"})
     assert shop.queue(max_length=9) is queue
@@ -137,7 +137,7 @@ def test_a_new_limit_removes_excess_and_a_dropped_limit_nothing(shop: Shop) -> N
     assert queue.message_count == 9 and shop.left == {"q": {Reason.DROPPED: 3}}
 
 
-def test_a_limit_on_bytes_counts_what_was_there_and_is_set_aside(shop: Shop) -> None:
+def test_a_limit_on_bytes_counts_paged_out_messages_too(shop: Shop) -> None:
     shop.vhost.whole.window = 2
     queue = shop.queue()
     shop.publish(6, body=b"four")
@@ -158,7 +158,7 @@ def test_a_limit_on_bytes_counts_what_was_there_and_is_set_aside(shop: Shop) -> 
     assert shop.left == {"q": {Reason.DROPPED: 7}}
 
 
-def test_what_consumers_hold_counts_when_it_comes_back(shop: Shop) -> None:
+def test_unacknowledged_messages_count_when_they_return(shop: Shop) -> None:
     queue, sink = shop.queue(), Sink(limit=2)
     shop.publish(3, body=b"four")
     consumer = Consumer("c", sink)
@@ -217,7 +217,7 @@ def test_overflow_changes_on_the_way(shop: Shop) -> None:
     assert seqs(list(queue.ready)) == [3]
 
 
-def test_one_that_refuses_keeps_what_it_has_above_its_limit(shop: Shop) -> None:
+def test_a_refusing_queue_keeps_messages_above_a_new_limit(shop: Shop) -> None:
     queue = shop.queue()
     shop.publish(5)
     shop.policy({"max-length": 2, "overflow": "reject-publish"})
@@ -229,7 +229,7 @@ def test_one_that_refuses_keeps_what_it_has_above_its_limit(shop: Shop) -> None:
 # -- time
 
 
-def test_a_time_to_live_counts_for_what_is_there_from_when_it_came(shop: Shop) -> None:
+def test_a_new_ttl_counts_from_each_messages_enqueue(shop: Shop) -> None:
     queue = shop.queue()
     shop.publish(2)
     shop.pass_time(100)

@@ -48,7 +48,7 @@ def test_a_promoted_follower_obeys_the_same_rules(shop: Shop, policy_first: bool
     assert sorted(promoted.queues) == ["dead"]
 
 
-def test_a_promoted_follower_goes_by_the_policies_as_they_are_now(shop: Shop) -> None:
+def test_a_promoted_follower_applies_the_current_policies(shop: Shop) -> None:
     shop.queue()
     shop.policy({"max-length": 2, "message-ttl": 5})
     shop.tick()

@@ -92,7 +92,7 @@ def test_dead_letters_stay_in_their_virtual_host() -> None:
     assert follower.vhost.whole.fingerprint() == vhosts.fingerprint()
 
 
-def test_followers_and_who_joins_later_have_the_same() -> None:
+def test_followers_and_later_joiners_have_the_same() -> None:
     vhosts, follower = two()
     followed = follower.vhost.whole
     assert followed.fingerprint() == vhosts.fingerprint()
@@ -105,7 +105,7 @@ def test_followers_and_who_joins_later_have_the_same() -> None:
     assert [q.name for q in joiner["x"].route("amq.topic", "k.1").queues] == ["q"]
 
 
-def test_who_is_promoted_serves_all_of_them() -> None:
+def test_a_promoted_node_serves_all_of_them() -> None:
     _, follower = two()
     followed = follower.vhost.whole
     followed.activate(2)
@@ -149,7 +149,7 @@ def test_one_of_the_same_name_begins_empty() -> None:
     assert follower.vhost.whole.fingerprint() == vhosts.fingerprint()
 
 
-def test_what_a_follower_has_alone_ends_with_its_virtual_host_too() -> None:
+def test_a_followers_own_queues_are_deleted_with_the_virtual_host() -> None:
     vhosts, follower = two()
     followed = follower.vhost.whole
     followed.apply(QueueDeclare(b"l" * 16, "local", True, False, False, scope=Scope.STORE, vhost="x"))
@@ -159,7 +159,7 @@ def test_what_a_follower_has_alone_ends_with_its_virtual_host_too() -> None:
     assert b"l" * 16 not in followed.queues_by_uuid and "local" in followed.root.queues
 
 
-def test_what_is_of_an_unknown_one_is_ignored() -> None:
+def test_records_of_an_unknown_virtual_host_are_ignored() -> None:
     vhosts = VirtualHosts(Hooks(), History(), uuids())
     before = vhosts.fingerprint()
     vhosts.apply(QueueDeclare(b"q" * 16, "q", True, False, False, vhost="gone"))
@@ -188,7 +188,7 @@ def test_what_is_of_an_unknown_one_is_ignored() -> None:
         ),
     ],
 )
-def test_what_may_not_be_is_refused_and_changes_nothing(change: EntryPut | EntryDelete, why: str) -> None:
+def test_invalid_changes_are_refused_and_change_nothing(change: EntryPut | EntryDelete, why: str) -> None:
     vhosts, _ = made()
     before = vhosts.fingerprint()
     with pytest.raises(EntryFault, match=why):
