@@ -10,7 +10,7 @@ from broker.security.password_hashes import rabbit_hash
 
 
 def hashed(password: str) -> str:
-    """As RabbitMQ does it."""
+    """A password hash as RabbitMQ makes it."""
     salt = b"salt"
     digest = hashlib.sha256(salt + password.encode()).digest()
     return rabbit_hash("rabbit_password_hashing_sha256", b64encode(salt + digest).decode())

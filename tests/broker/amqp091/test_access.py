@@ -20,7 +20,7 @@ OPERATOR: dict[str, Any] = {"capabilities": {"understudy.management": True}}
 
 
 class Told(Hooks):
-    """Holds connections for as long as it is told to, and hears the extension class."""
+    """Hooks that hold connections as told, and accept the extension class."""
 
     def __init__(self) -> None:
         self.answer: Refusal | Hold | None = None
@@ -34,7 +34,7 @@ class Told(Hooks):
 
 
 def world_of(*entries: EntryPut, hooks: Hooks | None = None) -> World:
-    """With the queue `q`, bound to the exchange `e`, and the exchange `f`."""
+    """A world with the queue `q`, bound to the exchange `e`, and the exchange `f`."""
     world = World(hooks)
     store(world, *entries)
     guest = world.open()
@@ -51,13 +51,13 @@ def store(world: World, *changes: EntryPut | EntryDelete) -> None:
 
 
 def only(*needed: tuple[str, str]) -> EntryPut:
-    """Permission for these, (what, name), and nothing else."""
+    """A permission for exactly these (what, name)."""
     names = {what: [re.escape(name) for it, name in needed if it == what] for what in PERMISSIONS}
     return permission(**{what: f"^({'|'.join(some)})" if some else "" for what, some in names.items()})
 
 
 def told(seen: list[Seen]) -> tuple[int, str]:
-    """Code and text of the channel.close that came last."""
+    """Code and text of the last channel.close."""
     assert seen and seen[-1].name == "channel.close", seen
     return seen[-1]["reply_code"], seen[-1]["reply_text"]
 
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     method: str
     arguments: dict[str, Any]
     needs: tuple[tuple[str, str, str], ...]
-    """What, kind, name; asked in this order."""
+    """What, kind, name; checked in this order."""
 
 
 E_TO_Q = {"queue": "q", "exchange": "e", "routing_key": "k"}
@@ -171,7 +171,7 @@ def test_a_refusal_does_not_reveal_whether_the_object_exists() -> None:
 
 
 def test_a_redeclaration_needs_only_configure() -> None:
-    """As in RabbitMQ: what its dead letters need was asked of whoever made it."""
+    """As in RabbitMQ: the declaring client had to have the permissions for dead letters."""
     world = world_of(user(), permission(write="", read=""))
     arguments = {"x-dead-letter-exchange": "e"}
     world.open(channel=2).call(2, "queue.declare", queue="n", arguments=arguments)
@@ -191,7 +191,7 @@ def test_users_of_the_configuration_may_do_everything(row: str) -> None:
 
 
 def opening(world: World, **login: Any) -> Seen:
-    """The answer to connection.open."""
+    """The reply to connection.open."""
     client = world.connect()
     client.raw(PROTOCOL_HEADER)
     client.send(
@@ -239,7 +239,7 @@ def test_no_stored_user_opens_the_link() -> None:
 
 
 def test_a_held_connection_needs_its_permission_when_it_is_accepted() -> None:
-    """Before, this node may not have had it."""
+    """Before that, this node may not have known the permission."""
     hooks = Told()
     world = world_of(user(), hooks=hooks)
     hooks.answer = Hold.HOLD
@@ -251,7 +251,7 @@ def test_a_held_connection_needs_its_permission_when_it_is_accepted() -> None:
 
 
 def test_a_broker_that_does_not_serve_does_not_call_an_unknown_user_wrong() -> None:
-    """The client goes on to the next address, as it does not after a 403."""
+    """The client tries the next address, which it does not after a 403."""
     world = World()
     world.vhost.whole.deactivate()
     assert opening(world)["reply_code"] == 320
@@ -342,7 +342,7 @@ def test_a_deleted_users_connections_are_closed() -> None:
 
 
 def test_without_its_permission_a_connection_lives_on_and_a_consumer_too() -> None:
-    """As in RabbitMQ: what is asked for from then on is refused."""
+    """As in RabbitMQ: later requests are refused."""
     world = world_of(user(), permission())
     client = world.open(**ALICE)
     client.call(1, "basic.consume", queue="q", consumer_tag="c")

@@ -12,7 +12,7 @@ PERSISTENT = b"\x10\0\x02"
 
 
 class Replicated(Hooks):
-    """Every queue but those called `local...` goes over the link; durable ones to the store as well."""
+    """Replicates every queue except those named `local...`; also stores the durable ones."""
 
     def queue_scope(self, declared: QueueDeclare) -> Scope:
         if declared.name.startswith("local"):
@@ -21,7 +21,7 @@ class Replicated(Hooks):
 
 
 class Batches:
-    """A sink that keeps all."""
+    """A sink that keeps all batches."""
 
     def __init__(self) -> None:
         self.taken: list[Batch] = []
@@ -40,7 +40,7 @@ def transacting(world: World, *queues: str, durable: bool = False) -> Raw:
 
 
 def fill(world: World, queue: str, *bodies: bytes, properties: bytes = b"\0\0") -> None:
-    """By somebody else, and not in a transaction."""
+    """Publish from another connection, without a transaction."""
     other = world.open()
     for body in bodies:
         other.publish(1, body, routing_key=queue, properties=properties)
@@ -48,18 +48,18 @@ def fill(world: World, queue: str, *bodies: bytes, properties: bytes = b"\0\0") 
 
 
 def counts(world: World, name: str) -> tuple[int, int]:
-    """Ready and unacknowledged."""
+    """The counts of ready and unacknowledged messages."""
     queue = world.vhost.queues[name]
     return queue.message_count, queue.unacked_count
 
 
 def got(client: Raw, queue: str, count: int) -> list[int]:
-    """Tags of so many messages."""
+    """basic.get: the tags of so many messages."""
     return [client.call(1, "basic.get", queue=queue)["delivery_tag"] for _ in range(count)]
 
 
 def bodies(world: World, queue: str) -> list[bytes]:
-    """All that is ready, taken out."""
+    """The bodies of all ready messages, which are removed."""
     reader = world.open()
     bodies = []
     while (seen := reader.call(1, "basic.get", queue=queue, no_ack=True)).name == "basic.get-ok":
@@ -68,7 +68,7 @@ def bodies(world: World, queue: str) -> list[bytes]:
 
 
 def refused(client: Raw, code: int, text: str, *, name: str = "channel.close") -> Seen:
-    """All that it hears is a close with that code."""
+    """Assert that the only output is a close with this code."""
     (seen,) = client.read()
     assert (seen.name, seen["reply_code"]) == (name, code), seen
     assert text in seen["reply_text"]
@@ -76,7 +76,7 @@ def refused(client: Raw, code: int, text: str, *, name: str = "channel.close") -
 
 
 def gated() -> tuple[World, ManualGate, Batches]:
-    """With a gate that lets all pass until a test moves it, and a record of all batches."""
+    """A world with a gate that lets everything pass until a test moves it, and a record of all batches."""
     world = World(Replicated())
     gate, batches = ManualGate(), Batches()
     gate.applied = gate.durable = FOREVER

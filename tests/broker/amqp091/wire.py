@@ -27,7 +27,7 @@ OUTSIDE = Peer("192.0.2.7", 40000, loopback=False)
 
 @dataclass
 class Seen:
-    """One frame, or one message with its method: what a test compares."""
+    """One frame, or one message with its method, in a form that tests compare."""
 
     channel: int
     name: str
@@ -61,7 +61,7 @@ class World:
         self.clients: list[Raw] = []
 
     def tick(self) -> None:
-        """End ticks until nothing is left to do, handing output to the clients that read."""
+        """End ticks until nothing is left to do. Clients that read get their output."""
         for _ in range(1000):
             self.broker.end_tick(self.now, int(self.now * 1000))
             dirty = self.broker.take_dirty()
@@ -88,13 +88,13 @@ class World:
         self.tick()
 
     def connect(self, peer: Peer = LOOPBACK) -> Raw:
-        """A socket is accepted; nothing is said yet."""
+        """Accept a socket without sending anything."""
         client = Raw(self, self.broker.accept(peer, self.now))
         self.clients.append(client)
         return client
 
     def open(self, *, channel: int = 1, **login: Any) -> Raw:
-        """A client that is logged in, with one open channel."""
+        """A logged-in client with one open channel."""
         client = self.connect(login.pop("peer", LOOPBACK))
         client.login(**login)
         if channel:
@@ -103,7 +103,7 @@ class World:
 
 
 class Raw:
-    """One client: bytes out by `raw`, methods by `send` and `call`, what came back by `read`."""
+    """One client: `raw` sends bytes, `send` and `call` send methods, `read` returns the replies."""
 
     def __init__(self, world: World, connection: ServerConnection) -> None:
         self.world = world
@@ -124,7 +124,7 @@ class Raw:
         self.raw(encode_frame(channel, name, **arguments))
 
     def call(self, channel: int, name: str, **arguments: Any) -> Seen:
-        """Send, and return the one frame that came back."""
+        """Send a method, and return the one frame that came back."""
         self.send(channel, name, **arguments)
         seen = self.read()
         assert len(seen) == 1, seen
@@ -142,7 +142,7 @@ class Raw:
         properties: dict[str, Any] | None = None, frame_max: int = 131072, heartbeat: int = 0,
         channel_max: int = 2047,
     ) -> None:  # fmt: skip
-        """The handshake, up to tune-ok."""
+        """The handshake up to connection.tune."""
         self.raw(PROTOCOL_HEADER)
         claims = {
             "authentication_failure_close": True,
@@ -162,7 +162,7 @@ class Raw:
         self.raw(message(channel, body, exchange, routing_key, mandatory=mandatory, properties=properties))
 
     def read(self) -> list[Seen]:
-        """All that came back, messages put together."""
+        """Everything that came back, with messages joined from their frames."""
         seen: list[Seen] = []
         at = 0
         data = self.inbox
@@ -205,7 +205,7 @@ def message(
     channel: int, body: bytes, exchange: str = "", routing_key: str = "", *, mandatory: bool = False,
     properties: bytes = b"\0\0", frame_max: int = 131072,
 ) -> bytes:  # fmt: skip
-    """A whole publish: method and content frames."""
+    """A complete publish: method and content frames."""
     method = encode_frame(
         channel, "basic.publish", exchange=exchange, routing_key=routing_key, mandatory=mandatory
     )

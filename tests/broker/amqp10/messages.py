@@ -36,13 +36,13 @@ def payload(
     properties: list[Any] | None = None, application: dict[str, Any] | None = None,
     body: bytes = b"\0\x53\x75\xa0\x04body", delivery: dict[Any, Any] | None = None,
 ) -> bytes:  # fmt: skip
-    """A message of AMQP 1.0 with what is named."""
+    """An AMQP 1.0 message with the given sections."""
     parts = [(0x70, header), (0x71, delivery), (0x72, annotations), (0x73, properties), (0x74, application)]
     return b"".join(section(code, value) for code, value in parts if value is not None) + body
 
 
 def pika_of(raw: bytes) -> tuple[BasicProperties, bytes]:
-    """Properties and body of content frames as pika reads them; each frame is whole."""
+    """Properties and body of content frames as pika decodes them. Checks that each frame is complete."""
     assert unreadable([raw]) == ""
     used, header = decode_frame(raw)
     assert isinstance(header, Header)
@@ -54,12 +54,12 @@ def pika_of(raw: bytes) -> tuple[BasicProperties, bytes]:
 
 
 def seen(**parts: Any) -> tuple[BasicProperties, bytes]:
-    """What a 0-9-1 client sees of it."""
+    """The message as a 0-9-1 client gets it."""
     return pika_of(as_0_9_1(incoming(payload(**parts)).raw))
 
 
 def out(raw: bytes, **changes: Any) -> bytes:
-    """What an AMQP 1.0 client gets."""
+    """The message as an AMQP 1.0 client gets it."""
     told: dict[str, Any] = {
         "channel": int.from_bytes(raw[1:3], "big"), "persistent": False, "priority": 0, "ttl": None,
         "redelivered": False, "exchange": "ex", "routing_key": "key", "replication_id": None,
@@ -77,7 +77,7 @@ def message(**properties: Any) -> bytes:
 
 
 def with_table(*entries: bytes) -> bytes:
-    """0-9-1 content frames with such a table of headers."""
+    """0-9-1 content frames with this table of headers."""
     table = b"".join(entries)
     listed = HEADERS.to_bytes(2, "big") + len(table).to_bytes(4, "big") + table
     return content(7, b"body", properties=listed)
@@ -85,19 +85,19 @@ def with_table(*entries: bytes) -> bytes:
 
 @dataclass(slots=True, frozen=True)
 class Sections:
-    """A whole message, read. `stored`: its octets but for header and delivery-annotations."""
+    """A decoded message. `stored`: its octets without header and delivery-annotations."""
 
     head: Head
     kind: int
     body: bytes
     """See `body_octets`."""
     footer: bytes
-    """The section, encoded; empty if there is none."""
+    """The encoded section; empty if there is none."""
     stored: bytes
 
 
 def split(payload: bytes) -> Sections:
-    """All of a message. Raises DecodeError."""
+    """Decode all sections of a message. Raises DecodeError."""
     plan = outline(payload)
     head = parse_head(payload[: plan.body])
     footer = payload[plan.footer :]

@@ -19,14 +19,14 @@ from tests.broker.amqp091.wire import LOOPBACK, World
 
 
 def world10(hooks: Hooks | None = None, **settings: Any) -> World:
-    """A broker that speaks AMQP 1.0 too."""
+    """A world whose broker also serves AMQP 1.0."""
     world = World(hooks, **settings)
     world.broker.protocols.update(PROTOCOLS)
     return world
 
 
 class Octets:
-    """What comes back is in `inbox`, while it is `reading`."""
+    """A client that sends arbitrary bytes. Replies are in `inbox`, while it is `reading`."""
 
     def __init__(self, world: World, peer: Peer = LOOPBACK) -> None:
         self.world = world
@@ -45,13 +45,13 @@ class Octets:
         self.world.tick()
 
     def take(self) -> bytes:
-        """What came back since the last call."""
+        """Everything that came back since the last call."""
         taken, self.inbox = self.inbox, b""
         return taken
 
 
 class Talker(Octets):
-    """One connection with one session. `events`: names of all that the engine told, with their contexts."""
+    """One connection with one session. `events`: the names of all engine events, with their contexts."""
 
     def __init__(
         self, world: World, *, user: str = "guest", password: str = "guest", hostname: str | None = None,
@@ -87,7 +87,7 @@ class Talker(Octets):
             self.turn()
 
     def turn(self) -> None:
-        """Until both sides are silent."""
+        """Exchange bytes until both sides are silent."""
         moved = True
         while moved:
             moved = self._say() | self._hear()
@@ -121,14 +121,14 @@ class Talker(Octets):
             self._collector.pop()
 
     def heard(self, kind: Any) -> list[Any]:
-        """Contexts of the events of one kind, oldest first; they are not told again."""
+        """Remove and return the contexts of the events of one kind, oldest first."""
         found = [context for name, context in self.events if name == kind.name]
         self.events = [event for event in self.events if event[0] != kind.name]
         return found
 
     @property
     def refused(self) -> tuple[str, str] | None:
-        """The condition with which the broker has closed the connection, and its text."""
+        """The condition and text with which the broker has closed the connection."""
         found = self.engine.remote_condition
         return None if found is None else (str(found.name), str(found.description))
 
@@ -150,7 +150,7 @@ class Talker(Octets):
         self, address: str | None, credit: int = 0, name: str = "in", *, settled: bool = False,
         second: bool = False, properties: dict[Any, Any] | None = None,
     ) -> Receiver:  # fmt: skip
-        """`second`: settled by the broker first, by us after it."""
+        """`second`: the broker settles first, and the client after it."""
         link = self.session.receiver(name)
         if address is not None:
             link.source.address = address
@@ -169,7 +169,7 @@ class Talker(Octets):
         return link
 
     def send(self, link: Sender, *messages: Message | bytes, settle: bool = False) -> list[Delivery]:
-        """All of them, then a turn."""
+        """Send all payloads, then make a turn."""
         sent = []
         for message in messages:
             self._tag += 1
@@ -183,7 +183,7 @@ class Talker(Octets):
         return sent
 
     def received(self, link: Receiver) -> list[tuple[Delivery, Message]]:
-        """What has come whole on the link, each once."""
+        """Complete messages that arrived on the link, each once."""
         found = []
         while (delivery := link.current) is not None and delivery.readable and not delivery.partial:
             data = link.recv(delivery.pending)
@@ -200,7 +200,7 @@ class Talker(Octets):
 
 
 def detached(link: Link) -> tuple[str, str] | None:
-    """The condition with which the broker has closed it, and its text."""
+    """The condition and text with which the broker has closed the link."""
     found = link.remote_condition
     return None if found is None else (str(found.name), str(found.description))
 

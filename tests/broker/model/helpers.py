@@ -21,7 +21,7 @@ OWNER = object()
 
 
 class Everything(Hooks):
-    """All objects are stored and replicated, temporary ones only replicated."""
+    """Stores and replicates all objects; temporary ones are only replicated."""
 
     def queue_scope(self, declared: QueueDeclare) -> Scope:
         return Scope.STORE | Scope.LINK if declared.durable else Scope.LINK
@@ -31,7 +31,7 @@ class Everything(Hooks):
 
 
 class Follower:
-    """A sink that applies each batch, encoded and decoded, to a virtual host of its own."""
+    """A sink that applies each batch, encoded and decoded, to its own virtual host."""
 
     def __init__(self, scope: Scope = Scope.LINK, name: str = "/") -> None:
         self.scope = scope
@@ -80,7 +80,7 @@ _MADE = itertools.count(1)
 
 
 def uuids() -> Callable[[], bytes]:
-    """Never the same twice, whichever virtual host asks."""
+    """UUIDs that never repeat, across all virtual hosts."""
     return lambda: next(_MADE).to_bytes(16, "big")
 
 
@@ -109,7 +109,7 @@ def seqs(entries: list[Entry]) -> list[int]:
 
 
 def end_tick(vhost: VirtualHost, now: float = 0.0) -> Batch | None:
-    """The end of a tick that waits for no lag."""
+    """End a tick and flush all dequeues."""
     vhost.whole.dispatch()
     return vhost.history.flush(now, 0, force=True)
 

@@ -14,7 +14,7 @@ from tests.broker.model.helpers import OWNER, Everything, Follower, publish, ser
 
 
 class Shop:
-    """A virtual host that serves, one that follows it, and why messages left."""
+    """A serving virtual host, its follower, and the reasons for which messages left."""
 
     def __init__(self) -> None:
         self.vhost = serving(1, Everything())
@@ -55,7 +55,7 @@ class Shop:
         assert self.follower.vhost.whole.fingerprint() == self.vhost.whole.fingerprint()
 
     def promote(self) -> VirtualHost:
-        """The follower serves from now on."""
+        """Promote the follower."""
         promoted = self.follower.vhost
         promoted.whole.wall_ms = self.vhost.whole.wall_ms
         promoted.whole.activate(2)

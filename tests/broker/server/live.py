@@ -22,7 +22,7 @@ from broker.settings import BrokerSettings
 
 @dataclass
 class Live:
-    """`host` and `port` to connect to. `broker` belongs to the thread: look at it only when it is idle."""
+    """`host` and `port` to connect to. `broker` belongs to the thread: read it only while it is idle."""
 
     broker: Broker
     host: str = "127.0.0.1"
@@ -39,8 +39,8 @@ class Live:
 def live_broker(
     tls: Callable[[], SSLContext] | None = None, *, stored: Sequence[EntryPut] = (), **settings: Any
 ) -> Iterator[Live]:
-    """Serve on a free loopback port until the block ends; then stop as a daemon would. `tls`: on another one
-    too, with TLS. `stored`: users and what they may do."""
+    """Serve on a free loopback port until the block ends; then stop as a daemon would. `tls`: also serve TLS
+    on another port. `stored`: stored users and permissions."""
     numbers = itertools.count(1)
     vhost = VirtualHosts(Hooks(), History(), lambda: next(numbers).to_bytes(16, "big")).root
     vhost.whole.activate(1)

@@ -45,7 +45,7 @@ def _read_until(sock: socket.socket, wanted: bytes) -> bytes:
 
 
 def test_a_slow_reader_gets_everything_once_it_reads() -> None:
-    """32 MB for a client that does not read at first: all of it arrives once it does."""
+    """32 MB for a client that does not read at first. All of it arrives once the client reads."""
     count, body = 2000, b"b" * 16_000
     with live_broker() as live, socket.create_connection((live.host, live.port)) as sock:
         sock.sendall(LOGIN + encode_frame(1, "queue.declare", queue="q"))
@@ -103,7 +103,8 @@ REFUSED = PROTOCOL_HEADER + encode_frame(
     ids=["a close", "a stranger", "a refused login"],
 )
 def test_last_words_arrive_while_the_client_still_sends(said: bytes, answer: bytes) -> None:
-    """A close with input unread resets the connection: node's amqplib fails to close, as it writes on."""
+    """A close with unread input resets the connection. Then node's amqplib, which goes on writing, fails to
+    close."""
     with live_broker() as live, socket.create_connection((live.host, live.port)) as sock:
         sock.sendall(said)
         for _ in range(MUCH // 65536):
@@ -139,7 +140,7 @@ def test_a_client_that_stays_does_not_hold_up_a_stop() -> None:
 
 
 class Crowd:
-    """Sockets at a shell with few places, by name."""
+    """Named sockets at a shell with few places."""
 
     def __init__(self, clients: int, reserve: int) -> None:
         self.broker = _broker()
@@ -178,7 +179,7 @@ OPEN_OK = encode_frame(0, "connection.open-ok")
 
 
 def test_clients_lock_out_no_operator() -> None:
-    """A client too many is told so; operators, and whoever is a peer, come in."""
+    """A client above the limit is refused; operators and peers are accepted."""
 
     async def scene() -> None:
         async with Crowd(clients=3, reserve=2) as crowd:
@@ -197,7 +198,7 @@ def test_clients_lock_out_no_operator() -> None:
 
 
 def test_connections_without_a_login_make_room(caplog: pytest.LogCaptureFixture) -> None:
-    """One line a second with a count, and not one for each."""
+    """One log line a second with a count, and not one for each."""
 
     async def scene() -> None:
         async with Crowd(clients=2, reserve=2) as crowd:
@@ -236,7 +237,7 @@ def _broker() -> Broker:
 
 def test_a_failing_machine_stops_the_shell_with_a_reason() -> None:
     class Failing:
-        """A broker whose tick breaks."""
+        """A broker whose tick fails."""
 
         def __init__(self, broker: Broker) -> None:
             self.accept = broker.accept
@@ -289,7 +290,7 @@ def test_loopback_is_decided_by_the_address(host: str, loopback: bool) -> None:
 
 
 class _Dialler:
-    """A node that has one dial on its way."""
+    """A node with one pending dial."""
 
     dial_id, port = 7, 5672
 
@@ -305,7 +306,7 @@ class _Dialler:
         self.told.set()
 
     def dialled(self) -> tuple[int, str, bool, bool]:
-        """Once; how it failed."""
+        """Dial once. Returns how it failed."""
 
         async def scene() -> None:
             shell = Shell(_broker())

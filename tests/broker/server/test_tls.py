@@ -35,7 +35,7 @@ def tls(authority: Authority) -> Tls:
 
 @pytest.fixture
 def live(tls: Tls) -> Iterator[Live]:
-    """With a neighbour that no failed handshake may disturb, on the same listener."""
+    """A live broker with a logged-in client that no failed handshake on the same listener may disturb."""
     with live_broker(lambda: tls.clients, handshake_timeout=1.0) as live:
         yield live
 
@@ -50,7 +50,7 @@ def dial(live: Live, context: ssl.SSLContext, host: str = "127.0.0.1") -> ssl.SS
 
 
 class Lines(logging.Handler):
-    """What the shell says, waited for: a client may see its socket closed before the line is written."""
+    """The shell's log lines, with waiting: a client may see its socket closed before the line is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Lines(logging.Handler):
                 return line
 
     def more(self) -> list[str]:
-        """Those that have come since."""
+        """The lines logged since."""
         return [self._said.get() for _ in range(self._said.qsize())]
 
 
@@ -87,7 +87,7 @@ def name_of(client: socket.socket) -> str:
 
 
 def serves(client: socket.socket) -> None:
-    """It is logged in, and its broker answers."""
+    """Assert that the client is logged in and its broker answers."""
     client.sendall(encode_frame(1, "queue.declare", queue="q"))
     _read_until(client, DECLARED)
 
@@ -102,7 +102,7 @@ def neighbour(live: Live, authority: Authority) -> Iterator[None]:
 
 
 def test_a_client_over_tls_publishes_and_consumes_big_and_small(live: Live, authority: Authority) -> None:
-    """32 MB for one that does not read at first: back-pressure and all."""
+    """32 MB for a client that does not read at first, including back-pressure."""
     count, body = 2000, b"b" * 16_000
     with dial(live, authority.client()) as client:
         assert client.version() in ("TLSv1.2", "TLSv1.3")
@@ -192,7 +192,7 @@ def test_a_client_that_leaves_during_the_handshake(live: Live, lines: Lines) -> 
 def test_a_client_that_falls_out_of_its_tls(
     live: Live, authority: Authority, lines: Lines, noise: bytes
 ) -> None:
-    """The log does not speak of a handshake that was done long ago."""
+    """The log must not mention a handshake that ended long ago."""
     client = dial(live, authority.client())
     client.sendall(LOGIN)
     serves(client)

@@ -20,7 +20,7 @@ NO_BASE = Base([], [QUEUE])
 
 
 def payload(n: int) -> list[bytes]:
-    """Two records that say which batch they are of; for a log, which does not look."""
+    """Two records that name their batch, for a log, which does not decode them."""
     return [b"batch %d " % n, b"." * (n % 7)]
 
 
@@ -33,14 +33,14 @@ def stored(n: int, epoch: int = 1) -> StoredBatch:
 
 
 class Writer:
-    """A recovered log and the little that a store does for it: bases that name all segments so far."""
+    """A recovered log, with bases that name all segments so far, as a minimal store would write them."""
 
     def __init__(self, log: SegmentLog, count: Iterable[int]) -> None:
         self.log = log
         self._count = sorted(count)
 
     def write(self, *group: tuple[Position, list[bytes]]) -> None:
-        """One group, synced; in a new segment if the last is full, or if there is none yet."""
+        """Write and sync one group; in a new segment if the last one is full or there is none."""
         log = self.log
         if log._file is None or log._size >= log.segment_bytes:
             log.roll(log.number + 1, log.last_position, b",".join(b"%d" % n for n in self._count))
@@ -66,7 +66,7 @@ def recovered(
 
 
 def written(*groups: list[int], segment_bytes: int = 1 << 20, disk: VirtualDisk | None = None) -> VirtualDisk:
-    """A disk whose log got these groups, each synced, by a process that was then killed."""
+    """A disk with a log of these groups, each synced, after its process was killed."""
     disk = disk or VirtualDisk()
     writer, _ = recovered(disk, segment_bytes)
     for group in groups:
@@ -83,7 +83,7 @@ def message(n: int) -> bytes:
 
 
 def enqueue(first: int, count: int = 1, *queues: bytes, epoch: int = 1) -> EnqueueRun:
-    """Messages first..first+count-1 for each of the queues."""
+    """A record with messages first..first+count-1 for each of the queues."""
     envelope = Envelope(epoch, "", "k", persistent=True, wall_ms=0, channel=1, largest_frame=100)
     to = list(queues or (QUEUE,))
     raws = [message(n) for n in range(first, first + count)]
@@ -99,7 +99,7 @@ def declare(queue: bytes = QUEUE) -> QueueDeclare:
 
 
 def append(store: SegmentStore, n: int, *records: Record) -> int:
-    """One batch, at position (1, n); then a new segment, if one is due."""
+    """Append one batch at position (1, n), and begin a new segment if one is due."""
     serial = store.append(Position(1, n), [encode_record(record) for record in records], records)
     if store.roll_due:
         store.roll(NO_BASE)
@@ -109,7 +109,7 @@ def append(store: SegmentStore, n: int, *records: Record) -> int:
 def open_store(
     disk: VirtualDisk, segment_bytes: int = 1 << 20, base: Base = NO_BASE
 ) -> tuple[SegmentStore, ManualSync, list[Record]]:
-    """A store that has recovered and started; and what it recovered."""
+    """A store that has recovered and started, and the recovered records."""
     driver = ManualSync()
     store = SegmentStore(open_log(disk, segment_bytes), driver)
     found = [record for _, records in store.recover() for record in records]
@@ -118,7 +118,7 @@ def open_store(
 
 
 def messages(records: Iterable[Record], queue: bytes = QUEUE) -> list[bytes]:
-    """What a queue holds after these, by sequence."""
+    """The messages that a queue holds after these records, by sequence."""
     held: dict[tuple[int, int], bytes] = {}
     for record in records:
         if isinstance(record, EnqueueRun) and queue in record.queues:

@@ -56,7 +56,7 @@ def test_a_queue_that_is_always_nearly_empty_stays_small() -> None:
 
 
 def _octets_in(folder: Path) -> int:
-    """Of all files; one that the sync thread removes meanwhile counts for nothing."""
+    """The octets of all files. A file that the sync thread removes meanwhile counts as empty."""
     octets = 0
     for file in folder.iterdir():
         with suppress(FileNotFoundError):
@@ -90,7 +90,7 @@ def test_200_000_messages_through_a_nearly_empty_queue_on_real_files(tmp_path: P
 
 
 def fill(store: SegmentStore, driver: ManualSync, kept: range, upto: int, first: int = 1) -> None:
-    """Each message comes and goes, but those of `kept`."""
+    """Enqueue and dequeue each message, except those in `kept`."""
     for n in range(first, upto + 1):
         append(store, n, enqueue(n), *([] if n in kept else [dequeue(n, n)]))
         driver.run()
@@ -113,7 +113,8 @@ def test_scattered_live_messages_are_copied_together() -> None:
 
 
 def until_it_cleans() -> tuple[VirtualDisk, SegmentStore, ManualSync, int]:
-    """Each fifth message stays, up to the batch at which the store plans a copy of them; so many messages."""
+    """Keep every fifth message, up to the batch at which the store plans a copy. Returns the number of
+    messages."""
     disk = VirtualDisk()
     store, driver, _ = open_store(disk, SMALL)
     n = 0
@@ -229,13 +230,13 @@ def test_the_most_wasteful_segments_that_fit_into_one_are_chosen() -> None:
 
 
 class Life:
-    """Random history on a store, by an account of its own: what may, and what must, be held."""
+    """A random history on a store, with its own account of the messages that may and must be held."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.n = self.top = 0
         self.held: list[set[int]] = [set()]
-        """After each batch so far."""
+        """The contents after each batch so far."""
         self.durable = 0
 
     def run(self, disk: VirtualDisk, batches: int) -> None:
@@ -266,7 +267,8 @@ class Life:
         self.durable = self.n
 
     def check(self, found: list[bytes]) -> None:
-        """What came back was held after some batch, not before the last durable one; go on from there."""
+        """Check that the recovered contents are those after some batch, not before the last durable one.
+        Continue from there."""
         now = sorted(found)
         fits = [n for n in range(self.durable, self.n + 1) if sorted(map(message, self.held[n])) == now]
         assert fits, f"{found} was held after no batch from {self.durable} to {self.n}"
@@ -280,7 +282,7 @@ LOSSES = ("killed", "power", "torn")
 
 
 def crash_twice(seed: int, loss: str, crash_at: int, history: int) -> None:
-    """Two lives that end in a crash, the first at file operation `crash_at`, and two that do not."""
+    """Two lives that end in a crash, the first at file operation `crash_at`, and two that end cleanly."""
     random, disk, life = Random(seed * 1000 + crash_at), VirtualDisk(), Life(Random(history))
     for at in (crash_at, random.randrange(5, 100)):
         disk.crash_at = disk.operations + at
@@ -336,7 +338,7 @@ def test_a_changed_byte_is_refused_or_does_not_matter() -> None:
 
 
 def test_room_that_only_the_copy_did_not_find_is_no_failure_of_the_disk() -> None:
-    """What the simulation holds against a node that serves on (25) is what its store had to have on disk."""
+    """The simulation requires of a serving node (25) what its store had to have on disk."""
     disk, store, driver, n = until_it_cleans()
     driver.write()
     driver.writing = False

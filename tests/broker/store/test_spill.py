@@ -23,7 +23,7 @@ DIRECTORY = "/data/overflow"
 
 
 class Made:
-    """A spill on a virtual disk whose thread may be held up."""
+    """A spill on a virtual disk, with a thread that tests can block."""
 
     def __init__(self, disk: VirtualDisk | None = None) -> None:
         self.disk = disk or VirtualDisk()
@@ -46,7 +46,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 
 
 def settled(spill: Spill, condition: Callable[[], bool]) -> None:
-    """Until the thread has done it; put a block to make it look again."""
+    """Wait until the thread is done; puts a block to wake it."""
     done = threading.Event()
     for _ in range(30_000):
         if condition():
