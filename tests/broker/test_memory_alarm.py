@@ -29,7 +29,7 @@ def begin(client: Raw, size: int, channel: int = 1) -> None:
 
 
 def taken(world: World, what: Callable[[], None]) -> tuple[int, int]:
-    """By how many octets what Python has allocated grows, and by how many what the alarm counts."""
+    """The growth in octets that Python has allocated, and the growth that the alarm counts."""
     world.pass_time(INTERVAL)
     counted = world.broker.memory.used
     gc.collect()
@@ -285,7 +285,7 @@ def test_definitions_count_until_they_are_deleted(what: str, table: str) -> None
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("together", [1, 100])
 def test_small_messages_count_by_their_memory(together: int, held: bool) -> None:
-    """One that was published on its own takes more than one of many."""
+    """A message published alone takes more than one of many."""
     world = World(memory_limit=1 << 30)
     client = world.open()
     client.call(1, "queue.declare", queue="q")

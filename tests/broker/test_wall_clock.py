@@ -36,7 +36,7 @@ def test_it_arrives() -> None:
 
 @pytest.mark.parametrize("jump", [1000, -1000])
 def test_a_jump_is_made_up_for_slowly_to_its_end(jump: int) -> None:
-    """Else what came shortly before the end would be over up to 50 ms early, or late."""
+    """Otherwise messages from shortly before the end would expire up to 50 ms early or late."""
     clock = WallClock()
     last = clock.follow(0.0, 10_000)
     for tick in range(1, 11_000):

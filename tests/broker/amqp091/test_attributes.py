@@ -64,7 +64,7 @@ def test_a_run_ends_where_expiration_or_priority_change() -> None:
 
 @pytest.mark.parametrize("size", [1, 200_000])
 def test_input_after_a_run_that_closes_its_channel_is_ignored(size: int) -> None:
-    """In the same buffer, and gathered already: it is not published to another's queue, nor at all."""
+    """Messages gathered from the same read are not published to another queue, nor at all."""
     world = World()
     client = world.open()
     client.call(2, "channel.open")

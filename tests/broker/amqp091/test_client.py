@@ -11,7 +11,7 @@ from tests.broker.amqp091.wire import Raw, World
 
 
 class Echo(Hooks):
-    """Lets link and management in, refuses the rest, and answers each extension method with the next id."""
+    """Accepts link and management, refuses the rest, and answers each extension method with the next id."""
 
     def connection_opening(self, connection: ExtensionPeer, *, management: bool) -> Refusal | None:
         return None if management else Refusal(320, "CONNECTION_FORCED - this is a backup")
@@ -21,7 +21,7 @@ class Echo(Hooks):
 
 
 def _exchange(world: World, raw: Raw, client: ClientConnection) -> None:
-    """Carry bytes both ways until both are silent."""
+    """Carry bytes in both directions until both sides are silent."""
     while True:
         out = b"".join(client.take_output())
         if out:

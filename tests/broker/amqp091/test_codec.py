@@ -70,7 +70,7 @@ def test_every_method_survives(data: st.DataObject) -> None:
 @given(st.binary(max_size=200))
 @example(b"\x01\x00\x00")
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
-    """Nothing but the error tree comes out, whatever goes in."""
+    """Whatever the input, only errors of the error tree are raised."""
     try:
         decode_arguments(lookup(data), data)
     except AmqpError as error:
@@ -136,7 +136,7 @@ def test_a_header_is_added_or_replaced(headers: dict[str, Any]) -> None:
 
 
 def test_other_headers_keep_their_octets_where_one_is_replaced() -> None:
-    """Of one that is no UTF-8 nobody else knows whether it was a long string or a byte array."""
+    """For a value that is not UTF-8, nobody else can tell a long string from a byte array."""
     text, array = b"\x01tS\0\0\0\1\xff", b"\x01ax\0\0\0\1\xff"
     table = text + b"\x03oldl" + bytes(8) + array
     raw = content(3, b"body", properties=b"\x20\0" + len(table).to_bytes(4, "big") + table)

@@ -47,7 +47,7 @@ def test_a_full_queue_refuses_the_whole_transaction(overflow: str) -> None:
 
 
 def test_a_queue_that_has_room_takes_all_of_it() -> None:
-    """Also where a consumer is what makes room: for the first run as for those behind it."""
+    """Also if a consumer makes room, for the first run and for later ones."""
     world = World()
     client = world.open()
     _bounded(client, most=1)
@@ -99,7 +99,7 @@ def test_rejected_messages_are_dead_lettered_in_the_commits_batch() -> None:
 
 
 def _move(world: World, client: Raw, properties: bytes) -> None:
-    """Two from one queue to two others, in one transaction."""
+    """Move messages from one queue to two others in one transaction."""
     got(client, "a", 2)
     client.publish(1, b"x", routing_key="b", properties=properties)
     client.publish(1, b"y", routing_key="c", properties=properties)
@@ -166,7 +166,7 @@ def test_commit_ok_waits_for_its_strictest_need(acks: bool, durable: bool) -> No
 
 
 def test_commit_ok_waits_for_where_a_dead_letter_goes() -> None:
-    """From a queue that nobody else has to one that is on disks."""
+    """From a queue that only this node has to one that is on disks."""
     world, gate, _ = gated()
     client = transacting(world, "dead", durable=True)
     dying = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -196,7 +196,7 @@ def test_unreplicated_commits_wait_for_nothing() -> None:
 
 
 def test_answers_keep_their_order_while_a_commit_waits() -> None:
-    """The returns of the second transaction stand after the commit-ok of the first."""
+    """The returns of the second transaction follow the commit-ok of the first."""
     world, gate, _ = gated()
     client = transacting(world, "q")
     gate.applied = gate.durable = world.vhost.history.position

@@ -133,7 +133,7 @@ def test_remote_amqplain_has_the_rules_of_plain() -> None:
 
 
 def test_a_new_secret_is_answered_and_an_access_request_gets_ticket_1() -> None:
-    """RabbitMQ answers both, so that clients of OAuth and clients that were ported from 0-8 go on."""
+    """RabbitMQ answers both, so OAuth clients and clients ported from 0-8 can continue."""
     client = World().open()
     answer = client.call(0, "connection.update-secret", new_secret=b"token", reason="expired")
     assert answer.name == "connection.update-secret-ok"
@@ -143,7 +143,7 @@ def test_a_new_secret_is_answered_and_an_access_request_gets_ticket_1() -> None:
 
 
 def test_remote_plain_over_tls() -> None:
-    """What the password is good for is as without; only the way that it comes is better."""
+    """The password has the same rights as without TLS; only the transport is better."""
     over_tls = Peer("192.0.2.7", 40000, loopback=False, tls=True)
     users = (*default_users(), User("app", password_hash=hash_password("word")))
     world = World(users=users)
@@ -157,7 +157,7 @@ def test_remote_plain_over_tls() -> None:
 
 
 def test_a_client_is_logged_once_on_open_and_once_on_close(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever operates or is a peer has lines of other kinds; what is not let in is told of as refused."""
+    """Operators and peers have other kinds of lines. A refused client is logged as refused."""
     caplog.set_level("INFO", "understudy.clients")
     world = World()
     where = "connection 127.0.0.1:40000"
@@ -202,7 +202,7 @@ def test_heartbeats_both_ways() -> None:
 
 
 def test_heartbeats_go_on_after_a_partial_write() -> None:
-    """What the transport keeps below its limit leaves without a word from it."""
+    """The transport does not report that output below its limit has been sent."""
     world = World()
     client = world.open(heartbeat=10)
     client.connection.written(500_000)
@@ -220,7 +220,7 @@ def test_heartbeats_go_on_after_a_partial_write() -> None:
 
 
 def test_a_client_that_stands_still_on_much_unread_output_is_given_up() -> None:
-    """It is not served while it does not read, but heard: its silence counts."""
+    """A client that does not read is not served, but its input is noticed: its silence counts."""
     world = World(unsent_max=10_000)
     client, living = world.open(heartbeat=10), world.open(heartbeat=10)
     client.call(1, "queue.declare", queue="q")
@@ -311,7 +311,7 @@ def test_exclusive_queues_end_with_their_connection() -> None:
 
 
 class Doorkeeper(Hooks):
-    """Answers as told, and notes extension methods."""
+    """Hooks that answer as told, and record extension methods."""
 
     def __init__(self, answer: Refusal | Hold | None) -> None:
         self.answer = answer

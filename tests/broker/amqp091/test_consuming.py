@@ -45,7 +45,7 @@ def test_messages_arrive_as_published_in_order() -> None:
 
 
 def test_every_split_of_the_input_gives_the_same() -> None:
-    """Frames may be cut anywhere; two messages of one route and one of another, byte by byte."""
+    """Two messages of one route and one of another, with frames cut at every byte."""
     data = (
         message(1, b"a", "", "q") + message(1, b"b", "", "q") + message(1, b"c" * 300, "", "q", frame_max=108)
     )
@@ -140,7 +140,7 @@ def test_cancel_by_client_and_by_deletion() -> None:
 
 
 def test_the_next_active_consumer_begins_with_the_last_ones_messages() -> None:
-    """In one tick with what is new, which comes behind it."""
+    """In one tick with new messages, which come behind them."""
     world = World()
     publisher, first, second = world.open(), world.open(), world.open()
     publisher.call(1, "queue.declare", queue="q", arguments={"x-single-active-consumer": True})
@@ -230,7 +230,8 @@ def test_one_tick_delivers_no_more_than_the_budget() -> None:
 
 
 def test_a_slow_no_ack_reader_takes_only_its_budget_from_the_queue() -> None:
-    """What it takes is gone from the queue: lost when it leaves, and no memory alarm counts it."""
+    """Messages that it takes leave the queue. They are lost if it disconnects, and no memory alarm counts
+    them."""
     world = World(unsent_max=10_000)
     client = _queue(world, *[b"z" * 1000] * 40)
     slow = world.open()
@@ -292,7 +293,7 @@ def test_body_of_a_message_in_many_frames() -> None:
 
 
 def test_consecutive_refusals_are_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each requeueing walks over what is ready: thousands of single ones would hold the broker."""
+    """Each requeueing walks over the ready messages, so thousands of single ones would block the broker."""
     asked: list[int] = []
     requeue = Queue.requeue
 

@@ -25,7 +25,7 @@ def opened() -> tuple[World, Raw]:
 
 
 def got(world: World) -> dict[str, list[tuple[bytes, dict[str, Any]]]]:
-    """What each queue holds: last octet of the body, and headers."""
+    """The messages of each queue: last octet of the body, and headers."""
     found: dict[str, list[tuple[bytes, dict[str, Any]]]] = {}
     for name in world.vhost.queues:
         getter, consumer = world.open(), world.open()
@@ -63,7 +63,7 @@ def test_in_one_run_each_message_has_its_own() -> None:
 
 @pytest.mark.parametrize("key", [None, "own"])
 def test_a_dead_letter_is_routed_by_bcc_too(key: str | None) -> None:
-    """Twice: the second death has them as well. A key of the queue's replaces them all."""
+    """Twice, since the second death has the same keys. A routing key of the queue replaces them all."""
     world = World()
     client = world.open()
     arguments = {"x-dead-letter-exchange": "dead"} | ({"x-dead-letter-routing-key": key} if key else {})

@@ -36,7 +36,7 @@ def with_table(table: bytes) -> bytes:
 
 
 def properties(raw: bytes) -> BasicProperties:
-    """As pika reads them; whatever a client cannot read is wrong."""
+    """The properties as pika decodes them; fails if a client could not decode them."""
     end = int.from_bytes(raw[3:7], "big") + 8
     check(raw[PROPERTIES_AT : end - 1])
     assert body_of(raw) == BODY
@@ -131,7 +131,7 @@ def test_cc_and_bcc() -> None:
 
 
 def died(*path: str) -> bytes:
-    """`queue` or `queue!`, which is a rejection, in order."""
+    """The deaths in order: `queue`, or `queue!` for a rejection."""
     raw = message(headers={"a": "b"})
     for name in path:
         queue, how = name.rstrip("!"), "rejected" if name.endswith("!") else "expired"

@@ -20,8 +20,8 @@ from tests.broker.amqp091.transacting import gated
 def test_a_copy_and_the_end_of_the_original_are_one_step(
     refusing: str, bound: list[str], enqueued: list[str], reason: Reason
 ) -> None:
-    """Also where a full queue refuses the letter and sends it on, or another one takes a copy: a failover
-    between the two had the message die twice."""
+    """Also if a full queue refuses the letter and sends it on, or another queue takes a copy. Otherwise a
+    failover between the two steps would let the message die twice."""
     world, _, batches = gated()
     client = world.open()
     for name in ("end", "beside"):

@@ -13,7 +13,7 @@ from tests.broker.amqp091.wire import Raw, World, message
 
 
 class Storm(World):
-    """Counts dead letters, and how many each tick makes at most."""
+    """Counts dead letters, and the maximum that one tick makes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Storm(World):
         monkeypatch.setattr(self.broker, "end_tick", ticked)
 
     def each_to_all(self, count: int, **arguments: Any) -> Raw:
-        """`count` queues that hold nothing, and hand everything on to all of them."""
+        """`count` queues that hold nothing, and dead-letter everything to all of them."""
         client = self.open()
         client.call(1, "exchange.declare", exchange="all", type="fanout")
         rules = {"x-max-length": 0, "x-dead-letter-exchange": "all"} | arguments
@@ -105,7 +105,7 @@ def test_queues_with_many_dead_letters_take_turns(monkeypatch: pytest.MonkeyPatc
 
 
 def stormy(storm: Storm) -> Raw:
-    """Ten queues with 2000 messages each, all over at once; the first tick of that has ended."""
+    """Ten queues with 2000 messages each, all expired at once, after the first tick."""
     client = storm.open()
     client.call(1, "queue.declare", queue="end")
     rules = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "end"}
@@ -136,7 +136,7 @@ def test_a_limit_without_dead_letters_waits_for_no_storm(monkeypatch: pytest.Mon
 def test_readers_see_no_queue_above_its_limit_in_a_storm(
     storming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a limit lets go is a dead letter, also of a queue that is purged in the same breath."""
+    """Messages removed by a limit become dead letters, also if the queue is purged in the same read."""
     storm = Storm(monkeypatch)
     client = stormy(storm) if storming == "by rule" else storm.open()
     looker = client if storming == "by rule" else storm.open()
@@ -169,7 +169,7 @@ def test_readers_see_no_queue_above_its_limit_in_a_storm(
 def test_expired_queues_are_deleted_after_their_dead_letters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The process has stood still, and all of it is due at once."""
+    """The process was suspended, and everything is due at once."""
     storm = Storm(monkeypatch)
     client = storm.open()
     client.call(1, "queue.declare", queue="dead")

@@ -46,7 +46,7 @@ def test_a_confirm_waits_for_applied_or_durable_as_the_message_asks() -> None:
 
 
 def test_delete_ok_precedes_basic_cancel_on_the_same_channel() -> None:
-    """py-amqp and kombu raise ConsumerCancelled from queue_delete otherwise."""
+    """Otherwise py-amqp and kombu raise ConsumerCancelled from queue_delete."""
     world, gate = _world()
     client = _publisher(world)
     client.call(2, "channel.open")
@@ -158,7 +158,8 @@ def test_a_lost_connection_leaves_nothing_held() -> None:
 
 
 def test_a_multiple_ack_does_not_cover_a_held_get() -> None:
-    """The client has not seen the message of its get: a multiple ack of a later delivery must not take it."""
+    """The client has not received the message of its get, so a multiple ack of a later delivery must not
+    cover it."""
     world, gate = _world()
     client = _publisher(world)
     for body in (b"got", b"delivered"):

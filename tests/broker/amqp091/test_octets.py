@@ -19,11 +19,11 @@ HOSTILE = {
 }  # fmt: skip
 hostile = pytest.mark.parametrize("octets", HOSTILE.values(), ids=HOSTILE.keys())
 _TEXTS = (15, 14, 10, 9, 7, 5, 3, 2)
-"""Bits of the short strings that are the publisher's own: all but expiration and user-id."""
+"""Flags of the short strings that the broker does not decode: all except expiration and user-id."""
 
 
 def properties(octets: bytes) -> bytes:
-    """Each property that may hold them does."""
+    """Properties with these octets in each field that may hold them."""
     flags = sum(1 << bit for bit in _TEXTS)
     return flags.to_bytes(2, "big") + write_octets(octets) * len(_TEXTS)
 
@@ -115,7 +115,7 @@ def test_keys_are_compared_octet_by_octet() -> None:
     ("field", "found"), [(b"S", True), (b"x", True), (b"I", False)], ids=["text", "array", "number"]
 )
 def test_copies_go_by_octets_as_well(field: bytes, found: bool) -> None:
-    """A byte array that is no UTF-8 is not told from a long string."""
+    """A byte array that is not UTF-8 looks like a long string."""
     client = opened()
     bind(client, "q", "amq.direct", b"\xff\0")
     value = field + (bytes(4) if field == b"I" else write_longstr(b"\xff\0"))

@@ -16,7 +16,7 @@ from tests.broker.amqp091.wire import Raw, World, message
 
 
 class Ledger:
-    """A sink that keeps who left, why, and in which batch."""
+    """A sink that records which messages left, why, and in which batch."""
 
     def __init__(self, world: World) -> None:
         self.batches: list[Batch] = []
@@ -116,7 +116,7 @@ def test_a_time_of_zero_means_now_or_never() -> None:
 
 
 def test_an_expired_message_behind_a_live_one_is_never_delivered() -> None:
-    """RabbitMQ drops it when it comes to the head; until then it counts."""
+    """RabbitMQ drops it when it reaches the head; until then it counts."""
     shop = Shop()
     shop.publish("lives")
     shop.publish("over", expiration="10")
@@ -364,7 +364,7 @@ def test_a_dead_letter_exchange_may_go_by_headers() -> None:
 
 
 def test_dead_letters_of_dead_letters_leave_time_for_others() -> None:
-    """However many they become: a look at a queue takes some, a tick a few looks, the next one goes on."""
+    """A check of a queue takes some, a tick makes a few checks, and the next tick continues."""
     shop = Shop(max_length=0, dead_letter_exchange="amq.fanout")
     for name in ("left", "right"):
         shop.declare(name, max_length=0, dead_letter_exchange="", dead_letter_routing_key="end")
@@ -424,7 +424,7 @@ def test_priorities_survive_a_change_of_sides_and_a_snapshot_is_by_id() -> None:
 
 
 def test_the_lowest_priority_leaves_last_also_by_limit() -> None:
-    """Drop-head takes the head, as in RabbitMQ: the one that would be delivered next."""
+    """As in RabbitMQ, drop-head removes the head, the message that would be delivered next."""
     shop = Shop(max_priority=3, max_length=2)
     _publish_by_priority(shop, 0, 2, 1)
     assert shop.drain("q") == ["1.2", "0.0"]

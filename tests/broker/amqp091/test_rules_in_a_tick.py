@@ -14,7 +14,7 @@ from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 
 def opened(**arguments: Any) -> tuple[World, Raw]:
-    """A client with the queues `dead` and `q`, whose dead letters go there."""
+    """A client with the queues `dead` and `q`; dead letters of `q` go to `dead`."""
     world = World()
     client = world.open()
     client.call(1, "queue.declare", queue="dead")
@@ -91,7 +91,8 @@ def test_messages_that_a_consumer_can_take_are_not_excess() -> None:
 
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_long_tick_expires_nothing_that_arrived_in_it(warm: bool) -> None:
-    """With a TTL of 0, what comes while a consumer waits is delivered, however slow the machine is."""
+    """With a TTL of 0, a message that arrives while a consumer waits is delivered, however slow the machine
+    is."""
     world, client = opened(message_ttl=0)
     if warm:
         client.raw(five())
@@ -162,7 +163,7 @@ def test_many_expired_messages_neither_block_others_nor_hide_fresh_ones(
 
 
 def test_a_queue_whose_consumer_takes_all_is_never_full() -> None:
-    """Two runs of one tick, for a publisher that changes between persistent and transient messages."""
+    """Two runs in one tick, from a publisher that alternates persistent and transient messages."""
     _, client = opened(max_length=1, overflow="reject-publish")
     client.send(1, "confirm.select")
     client.send(1, "basic.consume", queue="q", no_ack=True)

@@ -19,12 +19,12 @@ PREFETCH = 5
 
 
 def deliveries(client: Raw) -> list[tuple[bytes, bool]]:
-    """Bodies, and whether they were delivered before."""
+    """Bodies and redelivered flags."""
     return [(seen.body, seen["redelivered"]) for seen in client.read() if seen.name == "basic.deliver"]
 
 
 def single(**arguments: Any) -> tuple[World, Raw, Raw, Raw]:
-    """A publisher; the active consumer, which takes five messages at once; and one that waits."""
+    """A publisher; the active consumer, which takes five messages at once; and a waiting consumer."""
     world = World()
     publisher, first, second = world.open(), world.open(), world.open()
     publisher.call(1, "queue.declare", queue="q", arguments=SINGLE | arguments)
@@ -35,7 +35,7 @@ def single(**arguments: Any) -> tuple[World, Raw, Raw, Raw]:
 
 
 def publish(client: Raw, *bodies: bytes, priority: int = 0) -> None:
-    """They come in the tick that another client ends."""
+    """Publish in the same tick in which another client disconnects."""
     data = [message(1, body, "", "q", properties=properties(priority=priority)) for body in bodies]
     client.connection.receive(b"".join(data), client.world.now)
 
@@ -74,8 +74,8 @@ KINDS: list[dict[str, Any]] = [
 def test_the_next_one_first_gets_its_messages_in_order(
     goes: Callable[[Raw], None], arguments: dict[str, Any], window: int
 ) -> None:
-    """Whatever it had acknowledged, out of order; and before what waited, in memory or (beyond `window`) on
-    disk, and what comes in the same tick."""
+    """Whichever it had acknowledged, out of order. They come before waiting messages, in memory or (beyond
+    `window`) on disk, and before messages of the same tick."""
     world, publisher, first, second = single(**arguments)
     publisher.raw(b"".join(message(1, b"%d" % n, "", "q") for n in range(20)))
     if window:

@@ -77,7 +77,7 @@ def test_publishes_wait_for_the_commit_in_order_over_several_queues() -> None:
 
 
 def test_every_split_of_the_input_gives_the_same() -> None:
-    """A message in several frames, and one in one, cut anywhere."""
+    """A message in several frames and one in a single frame, cut at every byte."""
     data = message(1, b"a" * 300, "", "q", frame_max=108) + message(1, b"b", "", "q")
     for size in (1, 7, 21, len(data)):
         world = World()
@@ -178,7 +178,8 @@ def test_unroutable_mandatory_messages_return_before_commit_ok() -> None:
 
 
 def noted(world: World, *, ledger: bool = True, properties: dict[str, object] | None = None) -> list[Record]:
-    """Two transactions, with one that is rolled back in between; all that history says of publishes."""
+    """Everything that history records of publishes, for two transactions with a rolled-back one in
+    between."""
     batches = Batches()
     world.broker.sinks.append(batches)
     world.vhost.history.ledger_wanted = ledger
@@ -360,7 +361,7 @@ def test_no_ack_deliveries_are_not_part_of_a_transaction() -> None:
 
 @pytest.mark.parametrize(("publishes", "committed"), [(5, True), (6, False)])
 def test_a_transaction_has_a_limit(publishes: int, committed: bool) -> None:
-    """A message counts once for each queue that it goes to, and a run of them has a price of its own."""
+    """A message counts once for each of its queues, and each run has a fixed cost."""
     world = World(transaction_max=10 + 2 * PER_RUN)
     client = transacting(world, "a", "b")
     for name in "ab":
@@ -398,7 +399,7 @@ def test_dead_letters_count_by_their_cost(letters: bool) -> None:
 
 
 def test_a_dead_letter_counts_for_all_its_queues() -> None:
-    """How many these are is known when its route has been looked up, which is before the commit."""
+    """Their number is known after the route look-up, which is before the commit."""
     world = World(transaction_max=1000)
     fills = world.open()
     for number in range(200):

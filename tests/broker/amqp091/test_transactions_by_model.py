@@ -20,7 +20,7 @@ RUNS = 120
 STEPS = 100
 
 Place = tuple[str, int]
-"""A queue and which one of that name it is."""
+"""A queue name, and a number that tells queues of the same name apart."""
 
 
 class Message(NamedTuple):
@@ -32,7 +32,7 @@ Got = tuple[Place, Message]
 
 
 class Side:
-    """One channel as the model has it."""
+    """The model of one channel."""
 
     def __init__(self, world: World) -> None:
         self.client = transacting(world)
@@ -40,7 +40,7 @@ class Side:
         self.outstanding: dict[int, Got] = {}
         self.published: list[tuple[Place, bytes]] = []
         self.settled: list[tuple[bool, dict[int, Got]]] = []
-        """Whether it is to be requeued, and what."""
+        """Whether to requeue, and the messages."""
 
     def undo(self) -> None:
         for _, some in self.settled:

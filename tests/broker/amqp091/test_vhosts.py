@@ -82,7 +82,7 @@ def test_connections_of_a_deleted_one_are_closed_and_others_go_on() -> None:
 
 
 def opening(world: World, vhost: str, name: str = "guest", password: str = "guest") -> Raw:
-    """A client that has asked for it, and has read up to connection.tune."""
+    """A client that has requested the virtual host, and has read up to connection.tune."""
     client = world.connect()
     client.begin_login(name, password)
     client.send(0, "connection.open", virtual_host=vhost)
@@ -112,7 +112,7 @@ class Waits(Hooks):
 
 
 def test_a_node_that_does_not_serve_denies_no_virtual_host() -> None:
-    """It may not have heard of it: who waits gets in when it is there."""
+    """The node may not know the virtual host yet. A waiting client is accepted once it exists."""
     hooks = Waits()
     world = World(hooks)
     client = opening(world, "x")

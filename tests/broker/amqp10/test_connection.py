@@ -17,7 +17,7 @@ from understudy.shared.amqp10.framing import AMQP_HEADER, SASL_HEADER
 
 
 class Gatekeeper(Hooks):
-    """Answers as it is told."""
+    """Hooks that answer as told."""
 
     answer: Refusal | Hold | None = None
 
@@ -26,7 +26,7 @@ class Gatekeeper(Hooks):
 
 
 def sent_on(talker: Talker) -> bool:
-    """The connection ends, and not a word of why: a client takes it for a broker that died."""
+    """The connection ends without a reason, so the client assumes that the broker died."""
     return talker.connection.wants_close and talker.refused is None
 
 
@@ -152,7 +152,7 @@ def test_a_silent_client_is_given_up_and_a_living_one_is_not() -> None:
 
 
 def test_a_client_that_stands_still_on_much_unread_output_is_given_up() -> None:
-    """It is not served, but heard, up to a limit: its silence counts."""
+    """It is not served, but its input is noticed, up to a limit: its silence counts."""
     world = world10(heartbeat=5, unsent_max=10_000)
     still, living = Talker(world), Talker(world)
     for talker in (still, living):
@@ -184,7 +184,7 @@ def test_a_client_gets_the_signs_of_life_that_it_wants() -> None:
 
 
 def test_a_broker_that_takes_leave_ends_the_connection_without_a_close() -> None:
-    """A close would be polite; Proton's Python clients would read no more, and never learn of the end."""
+    """After a close frame, Proton's Python clients would stop reading and never notice the end."""
     world = world10()
     talker = Talker(world)
     world.broker.close_connections(320, "CONNECTION_FORCED - this broker is a backup now", world.now)
@@ -237,7 +237,7 @@ def test_a_deleted_virtual_host_takes_its_clients_along() -> None:
 
 
 def test_dropped_fenced_output_is_never_sent() -> None:
-    """A frozen primary wakes: neither outcomes nor deliveries may leave before it knows what it is."""
+    """A suspended primary wakes: neither outcomes nor deliveries may leave before it knows its role."""
     world = world10()
     world.open().call(1, "queue.declare", queue="q")
     talker = Talker(world)
@@ -256,7 +256,7 @@ def test_dropped_fenced_output_is_never_sent() -> None:
 
 
 def test_a_temporary_queue_does_not_end_while_output_is_withheld() -> None:
-    """Its client may have gone because this node stood still, and is primary no more."""
+    """Its client may have left because this node was suspended and is not the primary any more."""
     world = world10()
     talker = Talker(world)
     talker.receiver(None)
@@ -297,7 +297,7 @@ def test_outcomes_that_are_held_when_it_ends_are_never_said() -> None:
 
 
 def test_receivers_do_not_wait_for_outcomes_of_their_connections_sends() -> None:
-    """They may take as long as a backup is away."""
+    """Outcomes may take as long as a backup is away."""
     world = world10()
     world.open().call(1, "queue.declare", queue="q", durable=True)
     gate = ManualGate()

@@ -17,7 +17,7 @@ TRANSFER = b"\0\x53\x14"
 
 
 def flow(credit: int) -> bytes:
-    """Of the link with handle 0, counted from its first delivery on."""
+    """A flow for the link with handle 0, counted from its first delivery."""
     window = b"\x70\0\0\x08\0"
     fields = (ZERO, window, ZERO, window, ZERO, ZERO, b"\x70" + struct.pack(">I", credit))
     return frame(ulong(0x13, struct.pack(">I", len(fields)) + b"".join(fields)))
@@ -32,7 +32,7 @@ def _receiving(world: World) -> Octets:
 
 
 def test_nothing_is_sent_for_credit_that_was_withdrawn() -> None:
-    """It waited for room meanwhile. Others may have it."""
+    """The message waited for room meanwhile. Other consumers may have it."""
     world = world10(unsent_max=20_000)
     publisher = world.open()
     publisher.call(1, "queue.declare", queue="q")

@@ -30,7 +30,7 @@ def test_transfers_count_by_their_memory(octets: int) -> None:
 
 
 def test_engine_buffers_count_until_the_connection_ends() -> None:
-    """Its buffer has room for the largest transfer, in powers of two, and is used again."""
+    """The engine's buffer has room for the largest transfer, in powers of two, and is reused."""
     world, client = _attached(1 << 30)
     world.pass_time(INTERVAL)
     before = client.connection.octets

@@ -113,7 +113,7 @@ def test_the_header(raw: bytes, told: dict[str, Any], header: tuple[Any, ...]) -
 
 @pytest.mark.parametrize("raw", [incoming(payload(header=[True])).raw, incoming(payload()).raw, message()])
 def test_an_unset_priority_stays_unset(raw: bytes) -> None:
-    """By the standard that is 4, and 0 is the lowest."""
+    """In the standard an unset priority is 4, and 0 is the lowest."""
     assert split(out(raw)).head.header.priority is None
 
 

@@ -20,7 +20,7 @@ def _with_queue(world: World, name: str = "q", **arguments: object) -> None:
 
 
 def _bodies(world: World, queue: str = "q") -> list[bytes]:
-    """As a client of 0-9-1 has them."""
+    """Bodies as a 0-9-1 client gets them."""
     client = world.open()
     client.send(1, "basic.consume", queue=queue, no_ack=True)
     return [seen.body for seen in client.read() if seen.name == "basic.deliver"]

@@ -83,7 +83,7 @@ def test_a_drain_of_more_than_a_burst_ends_when_all_has_come() -> None:
 
 
 def test_a_drain_does_not_delay_a_switchover_and_resumes_without_one() -> None:
-    """While clients are not read from, all that is owed them must come to an end."""
+    """While input is paused, all pending output must come to an end."""
     world = world10()
     _filled(world, b"1", b"2")
     talker = Talker(world)
@@ -162,7 +162,7 @@ def test_a_second_settler_is_answered_when_it_is_safe() -> None:
 
 
 def test_each_rejection_is_settled_when_its_dead_letter_is_safe() -> None:
-    """They are made over several ticks: an outcome is not settled before its own letter is durable."""
+    """Dead letters are made over several ticks: an outcome is settled only when its own letter is durable."""
     world = world10()
     raw = world.open()
     raw.call(1, "queue.declare", queue="dead")
@@ -274,7 +274,7 @@ def test_a_dynamic_source_is_a_temporary_queue_of_its_own() -> None:
 
 
 def test_a_responder_may_send_to_the_requesters_temporary_queue() -> None:
-    """As over 0-9-1: exclusive is who receives from it."""
+    """As over 0-9-1: exclusivity restricts consumers only."""
     world = world10()
     asks, answers = Talker(world), Talker(world)
     link = asks.receiver(None, credit=5)
@@ -358,7 +358,7 @@ def test_unsent_messages_of_a_detached_link_do_not_stop_others() -> None:
 def test_a_message_that_cannot_be_sent_closes_only_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever is wrong with it: a tick that failed would end the node, and the next one that is promoted."""
+    """Whatever is wrong with the message: a failed tick would end the node, and then the next primary."""
     world = world10()
     _filled(world, b"1", b"2", b"3")
     payload = Outgoing._payload
@@ -379,7 +379,7 @@ def test_a_message_that_cannot_be_sent_closes_only_its_connection(
 
 
 def test_a_message_that_cannot_be_converted_is_given_as_octets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would hold up all behind it."""
+    """Otherwise it would block all messages behind it."""
     world = world10()
     _filled(world, b"1", b"2")
 

@@ -13,11 +13,11 @@ from tests.broker.amqp091.wire import World
 from tests.broker.amqp10.wire import Octets, world10
 
 SUBJECT = b"\0Ss\xc0\x09\4@@@\xa1\3abc"
-"""Properties that have a subject."""
+"""Properties with a subject."""
 
 
 class Shown(Hooks):
-    """What was shown of the last large message, and how that ended."""
+    """The pieces of the last large message that were shown, and how it ended."""
 
     def __init__(self) -> None:
         self.pieces = b""

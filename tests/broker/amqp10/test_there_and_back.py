@@ -87,7 +87,7 @@ def test_there_and_back(came: bytes) -> None:
 
 @given(payloads)
 def test_the_0_9_1_form_also_converts_to_amqp_1_0(came: bytes) -> None:
-    """As if it were published again by 0-9-1, on channel 7."""
+    """As if 0-9-1 published it again, on channel 7."""
     converted = as_0_9_1(incoming(came).raw)
     end = int.from_bytes(converted[3:7], "big") + 8
     body = converted[end + 7 : -1]
@@ -127,7 +127,7 @@ def test_a_message_that_is_changed_is_another_or_refused(came: bytes, data: st.D
 # -- proton's messages
 
 texts = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=40)
-"""Proton ends some at a NUL."""
+"""Proton cuts some of them at a NUL."""
 proton_values = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), texts, st.binary(max_size=50),
     st.floats(allow_nan=False),

@@ -17,7 +17,7 @@ DATA = section(0x75, b"x" * 300) + section(0x75, b"y" * 9000)
 
 
 def publish(world: World, *payloads: bytes, exchange: str = "", key: str = "q") -> list[Incoming]:
-    """What an AMQP 1.0 link does with what comes in."""
+    """Publish payloads as an AMQP 1.0 link does."""
     made = [incoming(one) for one in payloads]
     for one in made:
         route = world.vhost.route(exchange, key)
@@ -43,7 +43,7 @@ def consumed(client: Raw, queue: str = "q", **arguments: Any) -> list[Seen]:
 
 
 def told(seen: Seen) -> tuple[BasicProperties, dict[str, Any]]:
-    """The properties, and the headers among them."""
+    """The properties, including the headers."""
     properties = BasicProperties()
     properties.decode(seen.header[12:])
     return properties, properties.headers or {}
@@ -126,7 +126,7 @@ def test_priorities() -> None:
 
 
 def test_frames_on_channel_0_that_are_no_message_of_1_0_do_no_harm() -> None:
-    """Nobody publishes such; a broker elsewhere may send what it likes."""
+    """No publisher can send such frames, but another broker may."""
     world = World()
     client = with_queue(world)
     raw = content(0, b"\0\x53\x75 no data")

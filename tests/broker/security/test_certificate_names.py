@@ -28,7 +28,7 @@ HOSTS = (
 
 
 def leaf(files: TlsFiles) -> bytes:
-    """The first certificate of the file, as it comes in a handshake."""
+    """The first certificate of the file, in DER as in a handshake."""
     text = Path(files.certificate).read_text()
     return ssl.PEM_cert_to_DER_cert(text[: text.index(END) + len(END)])
 
@@ -49,7 +49,7 @@ def by_openssl(authority: Authority, shown: ssl.SSLContext, host: str) -> bool:
 @pytest.mark.parametrize("common_name", [None, "common.example"])
 @pytest.mark.parametrize("kind", NAMES)
 def test_it_covers_the_hosts_that_openssl_accepts(tmp_path: Path, kind: str, common_name: str | None) -> None:
-    """Of the common name, too: it counts where there is no other name of a host."""
+    """Also the common name, which counts if there is no other host name."""
     authority = Authority(tmp_path)
     files = authority.signed("node", *NAMES[kind], common_name=common_name)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -143,7 +143,7 @@ def test_asked_to_read_it_reads_at_once(files: TlsFiles, authority: Authority) -
 
 
 def told(words: str, authority: Authority, certificate: Path) -> str:
-    """With the names and dates for `CA`, `BEGIN` and `END`, as they are in the files."""
+    """The text with the names and dates of the files in place of `CA`, `BEGIN` and `END`."""
     leaf = x509.load_pem_x509_certificate(certificate.read_bytes())
     for name, value in (
         ("CA", authority.ca),
@@ -197,7 +197,7 @@ def test_a_new_certificate_that_others_would_refuse_is_not_taken(
 def test_a_flawed_certificate_is_taken_at_startup_and_if_no_worse(
     authority: Authority, tmp_path: Path, bad: str
 ) -> None:
-    """Better to serve those who do not look than nobody; and what is in use is nothing to be kept."""
+    """Serving some clients is better than serving none, and a flawed certificate need not be kept."""
     make, words = BAD[bad]
     other = Authority(tmp_path, "other")
     make(authority, other)
@@ -214,7 +214,7 @@ def test_a_flawed_certificate_is_taken_at_startup_and_if_no_worse(
 def test_an_authority_that_did_not_sign_the_certificate_is_not_taken(
     authority: Authority, tmp_path: Path
 ) -> None:
-    """Alone: with the old one in the same file, it is."""
+    """Not alone, but together with the old authority in one file."""
     said: list[Coded] = []
     tls = Tls(authority.signed("node"), said.append)
     old, new = Path(authority.ca).read_bytes(), Path(Authority(tmp_path, "new").ca).read_bytes()

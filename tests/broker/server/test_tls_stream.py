@@ -18,7 +18,7 @@ def tls(tmp_path: Path) -> Tls:
 
 
 def shaken(tls: Tls, step: int = 1 << 20) -> tuple[TlsStream, TlsStream]:
-    """Both ends after their handshake; `step`: octets that arrive at a time."""
+    """Both ends after their handshake. `step`: octets that arrive at once."""
     server, client = TlsStream(tls.peers), TlsStream(tls.dials, "node.example")
     assert client.receive(b"") == b"" and not client.begun
     while not (server.open and client.open):
@@ -29,7 +29,7 @@ def shaken(tls: Tls, step: int = 1 << 20) -> tuple[TlsStream, TlsStream]:
 
 
 def moved(one: TlsStream, other: TlsStream, step: int = 1 << 20, data: bytes = b"") -> bytes:
-    """What the other end gets of `data`."""
+    """The data that the other end gets."""
     wire = one.send(data) if data else one.output()
     return b"".join(other.receive(wire[at : at + step]) for at in range(0, len(wire), step))
 

@@ -120,7 +120,7 @@ def live_by_naive(held: dict[bytes, set[int]]) -> LiveRanges:
 @pytest.mark.parametrize("raw", [False, True])
 @given(held=st.tuples(*(st.sets(st.integers(8, 24)) for _ in range(3))))
 def test_only_the_live_part_of_a_run_comes_back(raw: bool, held: tuple[set[int], ...]) -> None:
-    """`raw`: as it is read from a file."""
+    """`raw`: in the form read from a file."""
     queues = (QUEUE, OTHER, b"t" * 16)
     run = enqueue(10, 10, *queues)
     if raw:

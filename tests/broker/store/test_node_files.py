@@ -41,7 +41,7 @@ def test_a_new_node_gets_an_identity_that_it_keeps() -> None:
 
 
 def test_a_node_without_the_store_that_it_had_is_refused() -> None:
-    """It would be promoted as if it had all. Before its first epoch it has nothing to lose."""
+    """It could be promoted as if it were complete. Before its first epoch it has nothing to lose."""
     for epoch in (0, 65537):
         disk = VirtualDisk()
         opened(disk).raise_epoch(epoch)
@@ -137,7 +137,7 @@ def test_an_identity_with_missing_fields_is_refused() -> None:
     ("node_id", ""), ("node_id", 5), ("name", None), ("cluster_id", 3),
 ])  # fmt: skip
 def test_an_identity_with_invalid_fields_is_refused_unchanged(field: str, value: object) -> None:
-    """An epoch of a number above 65535 could be another node's."""
+    """With a number above 65535, an epoch could be another node's."""
     disk = VirtualDisk()
     opened(disk).close()
     node = RecordFile(disk, "/data", "node.json")
@@ -303,7 +303,7 @@ def test_a_real_place_that_cannot_hold_data(tmp_path: Path, where: Callable[[Pat
 
 @pytest.mark.parametrize("name", ["insync.json", "node.json"])
 def test_a_link_to_nothing_is_not_taken_for_a_file_that_never_was(tmp_path: Path, name: str) -> None:
-    """A node that believes to have no record may be promoted as the first that ever was."""
+    """A node that wrongly believes to have no record could be promoted as the first primary ever."""
     directory = str(tmp_path / "data")
     node = NodeFiles.open(RealFiles(), directory, "a")
     node.record.save({"epoch": 1})
@@ -326,7 +326,7 @@ def test_a_link_to_nothing_is_not_taken_for_a_file_that_never_was(tmp_path: Path
 
 
 def test_a_damaged_only_copy_should_not_be_moved_away() -> None:
-    """A standalone broker has no peer to fetch anything from."""
+    """A standalone broker has no peer to fetch from."""
     told = str(StoreCorrupt("/data/insync.json", 0, "its checksum does not match"))
     assert told.endswith(
         "nothing was changed; if another node of its pair has everything, move the data directory away and "

@@ -25,7 +25,7 @@ from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 FIRST = f"{DIRECTORY}/{1:016d}.segment"
 START = HEADER_BYTES + FRAME_HEAD_BYTES
-"""Where the first batch of the first segment begins: its base is empty."""
+"""The offset of the first batch in the first segment, whose base is empty."""
 
 
 def size_of(n: int) -> int:
@@ -230,7 +230,7 @@ def test_foreign_files_are_left_alone_and_leftovers_removed() -> None:
 
 
 def test_a_copied_frame_inside_a_torn_message_proves_nothing() -> None:
-    """A client may publish bytes of any store; only frames of this very segment count."""
+    """A client may publish bytes of any store; only frames of this segment count."""
     other = VirtualDisk()
     writer, _ = recovered(other, salt=8)
     writer.write(batch(1))

@@ -115,7 +115,7 @@ def test_a_store_begins_at_the_position_it_restored() -> None:
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_a_failed_write_or_sync_is_final(operation: str) -> None:
-    """Invariant 25: it never confirms on, even if the disk recovers."""
+    """Invariant 25: it never confirms again, even if the disk recovers."""
     disk = VirtualDisk()
     store, driver, _ = open_store(disk)
     told: list[str | None] = []
@@ -143,7 +143,7 @@ def test_a_failed_write_or_sync_is_final(operation: str) -> None:
 def test_a_failure_ends_the_thread_of_the_store_without_a_word(
     operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node says why it stops, in one line: a traceback of the thread would hide it."""
+    """The node reports the reason in one line; a traceback of the thread would hide it."""
     faults: list[object] = []
     monkeypatch.setattr(threading, "excepthook", faults.append)
     disk, driver = VirtualDisk(), ThreadSync()

@@ -20,7 +20,7 @@ from tests.broker.store.batches import declare, dequeue, messages
 
 ORDERS, OTHER = b"q" * 16, b"o" * 16
 HELD = [3, 4, 5, 6, 7, 8, 9]
-"""Of epoch 1 in `orders`, when the second life began; it has dequeued 3."""
+"""The messages of epoch 1 in `orders` when the second life began; it has dequeued 3."""
 
 
 def said(numbers: list[int]) -> list[bytes]:

@@ -193,7 +193,7 @@ def test_values_that_no_table_holds_are_refused() -> None:
 
 @pytest.mark.parametrize("innermost", [{}, [], 1, {"a": None}])
 def test_no_value_is_encoded_that_is_too_deep_to_be_decoded(innermost: object) -> None:
-    """A backup, or a start, that cannot decode what was encoded here would lack the whole batch."""
+    """A backup or a start that cannot decode a value would lack the whole batch."""
     value, refused = innermost, 0
     for _ in range(70):
         value = {"a": value}
@@ -214,7 +214,7 @@ def test_canonical_ignores_the_order_of_keys_only() -> None:
 
 
 def test_records_of_the_root_virtual_host_do_not_name_it() -> None:
-    """So it is as long as before there were others, and what was stored then is in it."""
+    """So such a record is as long as before virtual hosts existed, and old records belong to the root one."""
     for made in (
         QueueDeclare(b"u" * 16, "q", True, False, False),
         ExchangeDeclare("x", "direct", True, False, False),
@@ -228,7 +228,7 @@ def test_records_of_the_root_virtual_host_do_not_name_it() -> None:
 
 
 def test_arguments_above_todays_limit_are_decoded() -> None:
-    """An earlier version took them."""
+    """An earlier version accepted them."""
     declared = QueueDeclare(bytes(16), "q", True, False, False, {"k": "x" * 200_000}, "all", Scope.STORE, "/")
     bound = Bind("amq.headers", bytes(16), "q", "", {"k": "x" * 200_000}, Scope.STORE, "/")
     assert decode_records(encode_record(declared) + encode_record(bound)) == [declared, bound]

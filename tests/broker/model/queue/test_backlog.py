@@ -25,7 +25,7 @@ from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 
 class Taker:
-    """A consumer with a credit."""
+    """A consumer with a limited credit."""
 
     def __init__(self) -> None:
         self.credits = 0
@@ -44,7 +44,7 @@ class Taker:
 
 
 class Side:
-    """One queue, and what became of its history."""
+    """One queue, and its history."""
 
     def __init__(self, overflow: VirtualOverflow | None, arguments: dict[str, object] | None = None) -> None:
         self.overflow = overflow
@@ -81,7 +81,7 @@ class Side:
         self.vhost.history.flush(0.0, 0, force=True)
 
     def turn(self) -> None:
-        """To a replica and back, in a new epoch."""
+        """Deactivate and activate again, in a new epoch."""
         self.settle()
         self.vhost.whole.deactivate()
         self.takers.clear()

@@ -21,7 +21,7 @@ ID = st.tuples(st.integers(0, 3), st.integers(-1, 30))
 
 
 class AgainstList(RuleBasedStateMachine):
-    """Two epochs of messages, out and back in any order; a walk over all of it, a piece at a time."""
+    """Two epochs of messages, delivered and returned in any order, and a walk over all of them in pieces."""
 
     @initialize(count=COUNT, width=st.sampled_from((1, 3, 4096)))
     def begin(self, count: int, width: int) -> None:
@@ -85,7 +85,7 @@ TestAgainstList = AgainstList.TestCase
 
 
 def test_a_piece_looks_no_further_than_its_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many unacknowledged messages it looks at as many as it may return, and at some more."""
+    """Of many unacknowledged messages, it examines as many as it may return, plus a few."""
     monkeypatch.setattr(cut, "LEAST_WIDTH", 8)
     vhost, sink = serving(1), Sink()
     vhost.declare_queue("q", owner=OWNER)

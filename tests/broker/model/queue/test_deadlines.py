@@ -23,7 +23,8 @@ def test_one_time_for_each_and_the_earliest_first() -> None:
 
 
 def test_times_that_change_all_day_take_no_room() -> None:
-    """One queue that nobody touches has the earliest time; those that others had before lie behind it."""
+    """One idle queue has the earliest time, and the replaced times of the others lie behind it in the
+    heap."""
     world = World()
     client = world.open()
     for name, arguments in (("still", {"x-message-ttl": DAY}), ("busy", {"x-message-ttl": DAY}),

@@ -24,7 +24,7 @@ def declare(vhost: VirtualHost, name: str = "q") -> Queue:
 
 
 def there(vhost: VirtualHost, now: float) -> list[str]:
-    """After the end of that tick."""
+    """The remaining queues after that tick."""
     vhost.whole.expire(now)
     return sorted(vhost.queues)
 

@@ -30,7 +30,7 @@ def left(world: World, **declared: bool) -> Raw:
 
 
 def turns(world: World) -> list[int]:
-    """Queues that are left after each tick, until all are gone."""
+    """The number of remaining queues after each tick, until all are deleted."""
     counts = [len(world.vhost.queues)]
     while world.vhost.whole.leaving:
         assert world.broker.next_deadline() == world.broker.now

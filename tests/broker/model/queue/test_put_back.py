@@ -16,7 +16,7 @@ RUNS = tuple(
 
 
 def entry(at: int) -> Entry:
-    """Each fifty of an epoch."""
+    """An entry; each epoch has fifty."""
     return at % 50, RUNS[at // 50], b""
 
 

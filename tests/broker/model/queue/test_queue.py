@@ -150,7 +150,7 @@ def test_requeue_restores_the_order_and_flags(vhost: VirtualHost, queue: Queue) 
 def test_a_few_returned_messages_find_their_places_among_many(
     vhost: VirtualHost, queue: Queue, step: int
 ) -> None:
-    """Before, between and behind those that are ready, in any order."""
+    """Before, between and behind the ready messages, in any order."""
     sink = consume(vhost, queue, sink=Sink(100))
     publish(vhost, "q", *bodies(100))
     vhost.whole.dispatch()
@@ -311,9 +311,11 @@ def test_an_epoch_that_is_not_newer_is_refused_with_nothing_changed() -> None:
 
 
 def failed_over() -> VirtualHost:
-    """A node that has just begun to serve: exchange `x`, and the queues `auto` and `other` of lost clients,
-    both of which had a consumer and are bound to `x`; `fresh` never had one; `mine` and `lost` are
-    exclusive."""
+    """A node that has just begun to serve.
+
+    It has the exchange `x`, and the queues `auto` and `other` of lost clients, which had a consumer and are
+    bound to `x`. `fresh` never had a consumer; `mine` and `lost` are exclusive.
+    """
     vhost = serving(1)
     vhost.declare_exchange("x", "fanout", auto_delete=True)
     for name in ("auto", "other"):
@@ -412,7 +414,7 @@ def test_a_queue_declared_again_while_its_end_is_undecided_stays() -> None:
 
 
 def test_a_message_above_the_delivery_limit_is_removed() -> None:
-    """Counted for each message, only for what was delivered, and by a policy as well."""
+    """Counted for each message, only for deliveries, and also with a limit from a policy."""
     vhost = serving(1)
     queue = vhost.declare_queue("q", owner=OWNER, arguments={"x-delivery-limit": 1})
     publish(vhost, "q", b"a", b"b", b"c")
@@ -441,7 +443,7 @@ def test_a_delivery_limit_of_a_policy(own: int | None, asked: int, holds: int | 
 
 
 def test_only_the_first_consumer_counts_where_one_is_active(vhost: VirtualHost) -> None:
-    """Also where a queue of length 0 keeps what a consumer can take at once."""
+    """Also if a queue of length 0 keeps messages that a consumer can take at once."""
     arguments = {"x-single-active-consumer": True, "x-max-length": 0}
     queue = vhost.declare_queue("single", owner=OWNER, arguments=arguments)
     full, free = Sink(0), Sink()

@@ -97,7 +97,7 @@ def test_a_dead_letter_routing_key_needs_its_exchange() -> None:
 @pytest.mark.parametrize("name", ["x-dead-letter-exchange", "x-dead-letter-routing-key"])
 @pytest.mark.parametrize("value", ["k" * 256, "\u20ac" * 86, "\udcff"], ids=["octets", "euros", "no text"])
 def test_dead_letter_names_must_fit_a_short_string(name: str, value: str) -> None:
-    """The dead letter could be written by nobody: whoever tried ended, and so did its successors."""
+    """Otherwise no node could encode the dead letter: each primary would fail in turn."""
     table = {"x-dead-letter-exchange": "x"} | {name: value}
     fault = text(**table)
     assert fault.startswith(f"'{name}' for q: ") and ("255 octets" in fault or "UTF-8" in fault), fault
@@ -143,7 +143,7 @@ def test_arguments_of_another_type_of_queue(type_: str, name: str) -> None:
     ("x-queue-leader-locator", "nonsense", "invalid_queue_locator_arg"),
 ])  # fmt: skip
 def test_quorum_only_arguments_are_checked_too(name: str, value: object, fault: str) -> None:
-    """It does nothing here, and is refused as there."""
+    """The argument has no effect here, and is refused as in RabbitMQ."""
     for type_ in ("quorum", "classic"):
         assert text(**{"x-queue-type": type_, name: value}) == f"'{name}' for q: {fault}"
 

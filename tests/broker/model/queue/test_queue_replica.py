@@ -71,7 +71,7 @@ class AgainstDict(RuleBasedStateMachine):
         self.at = (0, -1)
 
     def lacking(self, up_to: tuple[int, int]) -> None:
-        """Only what is not here, and before the end of the snapshot."""
+        """Only ids that are not here, below the end of the snapshot."""
         for number, end in self.ours.ends().items():
             for seq in range(1, end.last + 1):
                 if seq not in end.had():
@@ -95,7 +95,7 @@ class AgainstDict(RuleBasedStateMachine):
     @precondition(lambda self: not self.ours.incomplete)
     @rule(steps=st.lists(st.tuples(st.booleans(), EPOCH, SEQ, COUNT), max_size=6), upto=ID)
     def renew(self, steps: list[tuple[bool, int, int, int]], upto: tuple[int, int]) -> None:
-        """Begun again, and given up after some of it has come, and some has left."""
+        """Begin a new copy, and give it up after some messages have arrived and some have left."""
         older, gone = self.ours, set[tuple[int, int]]()
         self.ours = ReplicaContents()
         self.ours.set_ends(older.ends())
@@ -152,7 +152,7 @@ TestAgainstDict = AgainstDict.TestCase
 
 
 class Blob(bytes):
-    """Bytes that can be watched."""
+    """Bytes that can be referenced weakly."""
 
 
 def test_a_run_dequeued_whole_lets_go_of_its_bytes() -> None:

@@ -61,7 +61,7 @@ def test_topic(vhost: VirtualHost) -> None:
 
 
 def matched(matcher: HeadersMatcher[Binding], headers: dict[str, object]) -> list[Binding]:
-    """Of all pieces, none of which looks at more than two groups."""
+    """Everything matched in all pieces. Checks that no piece examines more than two groups."""
     with patch.object(headers_matcher, "PIECE", 2):
         pieces = list(matcher.match("", headers))
     assert all(steps <= 3 * LOOK for steps, _ in pieces)
@@ -69,7 +69,7 @@ def matched(matcher: HeadersMatcher[Binding], headers: dict[str, object]) -> lis
 
 
 def headers_match(arguments: dict[str, object], headers: dict[str, object]) -> bool:
-    """Does a message with `headers` match a binding's `arguments`? By a look at each of them."""
+    """Whether a message with `headers` matches a binding's `arguments`, decided header by header."""
     how = arguments.get("x-match", "all")
     hits = [
         key in headers and (value is None or same(value, headers[key]))
@@ -80,7 +80,7 @@ def headers_match(arguments: dict[str, object], headers: dict[str, object]) -> b
 
 
 def same(wanted: object, got: object) -> bool:
-    """Equal in value and kind: True is not 1 in a field table, while text may come as str or bytes."""
+    """Equal in value and type: True is not 1 in a field table, but text may be str or bytes."""
     if isinstance(wanted, str) and isinstance(got, bytes):
         return wanted.encode() == got
     if isinstance(wanted, bytes) and isinstance(got, str):

@@ -34,7 +34,7 @@ def naive(pattern: str, key: str) -> bool:
 
 
 def matched(trie: TopicTrie[T], key: str, piece: int = 3) -> list[T]:
-    """Of all pieces, none of which looks at more than so many nodes."""
+    """Everything matched in all pieces. Checks that no piece visits too many nodes."""
     with patch.object(topic_trie, "PIECE", piece):
         pieces = list(trie.match(key))
     assert all(looked < 2 * piece for looked, _ in pieces)
@@ -65,7 +65,7 @@ def test_removal_leaves_the_others(patterns: list[str], data: st.DataObject) -> 
 
 
 def test_the_empty_key_has_no_word() -> None:
-    """As in RabbitMQ: `*` is exactly one word, and an empty key has none."""
+    """As in RabbitMQ: `*` is exactly one word, and an empty key has no word."""
     trie: TopicTrie[str] = TopicTrie()
     for pattern in ("", "#", "#.#", "*", "*.#", "#.*.#", "a"):
         trie.add(pattern, pattern, pattern)

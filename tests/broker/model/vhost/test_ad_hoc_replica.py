@@ -19,7 +19,7 @@ from tests.broker.model.helpers import OWNER, Follower, Sink, end_tick, publish,
 
 ORIGIN = Origin(("far:5672",), "orders", b"u" * 16, epochs=(70_000_000,))
 EPOCH = 65_537
-"""Less than the source's: whose epoch is the higher does not matter."""
+"""Below the source's epoch; the order of the two does not matter."""
 
 
 def run(epoch: int, first: int, *bodies: bytes, persistent: bool = True) -> EnqueueRun:
@@ -28,7 +28,7 @@ def run(epoch: int, first: int, *bodies: bytes, persistent: bool = True) -> Enqu
 
 
 def replica() -> tuple[VirtualHost, Queue, Follower]:
-    """It holds 3, 4 and 5; and a disk that has seen all of it."""
+    """A mirror with 3, 4 and 5, and a disk that has stored all its history."""
     vhost, disk = serving(EPOCH), Follower(Scope.STORE)
     vhost.history.sinks.append(disk)
     declared = QueueDeclare(ORIGIN.uuid, "orders", True, False, False, {"x-expires": 5000})

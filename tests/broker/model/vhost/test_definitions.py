@@ -130,7 +130,8 @@ def test_auto_delete_queue_ends_after_its_last_consumer(vhost: VirtualHost) -> N
 
 
 def test_a_node_that_may_not_decide_deletes_no_abandoned_queue(vhost: VirtualHost) -> None:
-    """Until it may again: then what is still left ends, and what was claimed meanwhile stays."""
+    """When the node may decide again, the queues still abandoned are deleted, and those claimed meanwhile
+    stay."""
     for name in ("mine", "claimed"):
         vhost.declare_queue(name, owner=OWNER, exclusive=True)
     auto = vhost.declare_queue("auto", owner=OWNER, auto_delete=True)

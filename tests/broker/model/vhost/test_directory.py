@@ -12,10 +12,10 @@ from tests.broker.model.helpers import Follower, end_tick, serving
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 HARE = rabbit_hash("rabbit_password_hashing_sha256", "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR")
-"""Of the password `test12`: the example of RabbitMQ's documentation."""
+"""Hash of the password `test12`, from RabbitMQ's documentation."""
 
 GREEDY = "$argon2id$v=19$m=4194304,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
-"""It would take 4 GiB to be checked."""
+"""A hash that would need 4 GiB for a check."""
 
 
 def nested(levels: int) -> object:

@@ -20,9 +20,9 @@ KEY = st.sampled_from(["k", "k.l", "#"])
 
 
 class PrimaryAndFollowers(RuleBasedStateMachine):
-    """One that serves; one backup that sees the link's records, one that recovers from the store's.
+    """A primary, a backup that sees the link's records, and a node that recovers from the store's records.
 
-    `primary`: the virtual host in which clients do things for now, `/` or another that comes and goes.
+    `primary`: the virtual host in which clients act now, `/` or another that is created and deleted.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
 
     @rule()
     def fail_over(self) -> None:
-        """The backup serves; a new backup follows it from its definitions and contents."""
+        """The backup serves, and a new backup starts from its definitions and contents."""
         end_tick(self.primary)
         self.epoch += 1
         promoted = self.backup.vhost.whole

@@ -25,7 +25,7 @@ SHORT = EntryPut("policy", "x", "short", {"pattern": "", "definition": {"max-len
 
 
 def made(*changes: EntryPut) -> tuple[VirtualHosts, Follower]:
-    """Serving, with the virtual host `x`, and who follows it."""
+    """Serving virtual hosts with `x`, and their follower."""
     vhosts, follower = VirtualHosts(Everything(), History(), uuids()), Follower()
     vhosts.activate(1)
     vhosts.history.sinks.append(follower)
@@ -34,7 +34,8 @@ def made(*changes: EntryPut) -> tuple[VirtualHosts, Follower]:
 
 
 def filled(vhost: VirtualHost, *bodies: bytes) -> Queue:
-    """The same in every virtual host: exchange `e`, queue `q` bound to it, and messages by both ways."""
+    """The same objects in every virtual host: exchange `e`, queue `q` bound to it, and messages by both
+    routes."""
     vhost.declare_exchange("e", "topic", durable=True)
     queue = vhost.declare_queue("q", owner=OWNER, durable=True)
     vhost.bind_queue("q", "e", "k.#", owner=OWNER)
