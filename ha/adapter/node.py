@@ -289,8 +289,8 @@ class Node:
         if self._grace_until is not None and now >= self._grace_until:
             self._grace_until = None
             if self.vhosts.serving:
-                ended = [queue.title for queue in self.vhosts.orphans()]
-                if self.vhosts.end_orphans():
+                ended = [queue.title for queue in self.vhosts.abandoned_queues()]
+                if self.vhosts.delete_abandoned():
                     self.log(ended_words(ended))
         if core.primary is not None and core.primary.flushes_all(now):
             self.vhosts.history.hasten()

@@ -157,15 +157,15 @@ class VirtualHosts(Shared):
 
     def await_clients(self) -> bool:
         """This node begins to serve. Returns whether a queue or exchange waits for its clients; then call
-        `end_orphans` when their time is over."""
-        waiting = bool(self.orphans() or self.unbound())
+        `delete_abandoned` when their time is over."""
+        waiting = bool(self.abandoned_queues() or self.abandoned_exchanges())
         if waiting:
             self.reconnecting.begin()
             for vhost in self:
                 vhost._changed()  # so that each name that is published to is looked up once more
         return waiting
 
-    def orphans(self) -> list[Queue]:
+    def abandoned_queues(self) -> list[Queue]:
         """Auto-delete queues that had a consumer, and exclusive queues, whose clients have not come back."""
         back = self.reconnecting
         return [
@@ -175,19 +175,19 @@ class VirtualHosts(Shared):
             or (queue.exclusive and queue.owner is None)
         ]
 
-    def unbound(self) -> list[Exchange]:
+    def abandoned_exchanges(self) -> list[Exchange]:
         """Auto-delete exchanges that were bound, to queues that are not here."""
         exchanges = [exchange for vhost in self for exchange in vhost.exchanges.values()]
         back = self.reconnecting
         return [x for x in exchanges if x.auto_delete and x.bound and not x.bindings and x not in back]
 
-    def end_orphans(self) -> int:
-        """On the serving node, once: delete the orphans after their clients' time to return. Returns how many
-        queues."""
-        ended = self.orphans()
+    def delete_abandoned(self) -> int:
+        """On the serving node, once: delete the abandoned queues and exchanges after their clients' time to
+        return. Returns how many queues."""
+        ended = self.abandoned_queues()
         for queue in ended:
             self._end_queue(queue, _end_reason(queue), spared=self.reconnecting)
-        for exchange in self.unbound():
+        for exchange in self.abandoned_exchanges():
             self[exchange.vhost]._end_unbound([exchange])
         self.reconnecting.end()
         return len(ended)

@@ -48,7 +48,7 @@ def test_a_sender_after_a_failover_keeps_its_auto_delete_queue() -> None:
     world.vhost.queues["q"].consumers.clear()
     assert whole.await_clients()
     Talker(world).sender("/queues/q")
-    assert whole.end_orphans() == 0 and "q" in world.vhost.queues
+    assert whole.delete_abandoned() == 0 and "q" in world.vhost.queues
 
 
 def test_messages_alike_become_one_run_in_the_order_of_the_client() -> None:

@@ -220,7 +220,7 @@ def test_a_consumer_that_history_never_had_is_forgotten() -> None:
 
 def orphans(host: Host) -> list[str]:
     """Queues that would end if nobody came back to them."""
-    return sorted(queue.name for queue in host.running.vhosts.orphans())
+    return sorted(queue.name for queue in host.running.vhosts.abandoned_queues())
 
 
 def deletions(host: Host) -> list[str]:

@@ -267,7 +267,7 @@ MUTANTS = (
         "keep the queues of clients that are gone",
         "After a failover nobody ends an exclusive or auto-delete queue whose client does not come back.",
         (18,),
-        (Patch(VirtualHosts, "end_orphans", lambda original: lambda self: 0),),
+        (Patch(VirtualHosts, "delete_abandoned", lambda original: lambda self: 0),),
     ),
     Mutant(
         "wait for nobody who may come back",

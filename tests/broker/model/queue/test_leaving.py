@@ -118,6 +118,6 @@ def test_a_demoted_node_keeps_the_waiting_queues(world: World) -> None:
     whole.deactivate()
     assert not whole.leaving and len(world.vhost.queues) == before
     whole.activate(2)
-    assert len(whole.orphans()) == before
+    assert len(whole.abandoned_queues()) == before
     with pytest.raises(NotFound):
         world.vhost.queue("q0", owner=None)

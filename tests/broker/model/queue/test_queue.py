@@ -337,8 +337,8 @@ def test_orphans_end_once_their_clients_stay_away() -> None:
     back = object()
     mine = vhost.declare_queue("mine", owner=back, exclusive=True)
     publish(vhost, "lost", b"m")
-    assert sorted(q.name for q in vhost.whole.orphans()) == ["auto", "lost", "other"]
-    assert vhost.whole.end_orphans() == 3
+    assert sorted(q.name for q in vhost.whole.abandoned_queues()) == ["auto", "lost", "other"]
+    assert vhost.whole.delete_abandoned() == 3
     assert sorted(vhost.queues) == ["fresh", "mine"] and "x" not in vhost.exchanges
     vhost.connection_closed(back)
     assert mine.deleted
@@ -361,7 +361,7 @@ def test_a_queue_used_after_a_failover_is_kept(
 ) -> None:
     vhost = failed_over()
     use(vhost)
-    vhost.whole.end_orphans()
+    vhost.whole.delete_abandoned()
     auto = vhost.queues["auto"]
     assert auto.message_count and "other" not in vhost.queues and "x" in vhost.exchanges
     consume(vhost, auto)
@@ -373,11 +373,11 @@ def test_a_dead_letter_does_not_count_as_a_returning_client() -> None:
     vhost = failed_over()
     assert [queue.name for queue in inner_route(vhost, "", "auto").queues] == ["auto"]
     route_by_headers(vhost, "", "fresh", {"BCC": ["other"]}, inner=True)
-    assert vhost.whole.end_orphans() == 4
+    assert vhost.whole.delete_abandoned() == 4
     vhost = failed_over()
     inner_route(vhost, "", "auto")
     vhost.route("", "auto")
-    assert vhost.whole.end_orphans() == 3 and "auto" in vhost.queues, "a client does as well"
+    assert vhost.whole.delete_abandoned() == 3 and "auto" in vhost.queues, "a client does as well"
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_an_exchange_used_after_a_failover_outlives_others_queues(
 ) -> None:
     vhost = failed_over()
     use(vhost)
-    vhost.whole.end_orphans()
+    vhost.whole.delete_abandoned()
     assert sorted(vhost.queues) == ["fresh"] and "x" in vhost.exchanges
     vhost.bind_queue("fresh", "x", "", owner=OWNER)
     vhost.unbind_queue("fresh", "x", "", owner=OWNER)
