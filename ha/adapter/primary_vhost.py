@@ -78,8 +78,10 @@ class PrimaryVhost:
 
 
 def _parts(frozen: Frozen, most: int) -> Iterator[DefinitionsPart]:
-    graves = (QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in frozen.graves)
-    records = chain(frozen.entries, graves, frozen.objects())
+    deleted_queues = (
+        QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in frozen.deleted_queues
+    )
+    records = chain(frozen.entries, deleted_queues, frozen.objects())
     while part := list(islice(records, most)):
         yield DefinitionsPart([encode_record(record) for record in part], [])
     queues = zip(frozen.queues, frozen.nexts, strict=True)

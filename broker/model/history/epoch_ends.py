@@ -1,9 +1,9 @@
 """The ids that history ever had, for each queue and epoch.
 
 A returning node's messages outside these ids are divergent. Ids inside that are gone were dequeued by history
-(invariant 15). Queues keep their ends, and `Graves` keeps those of deleted queues for a while. `QueueEnds`
-records carry them to the store and to joining nodes. An end is forgotten two history checkpoints after no
-node can hold a message of it.
+(invariant 15). Queues keep their ends, and `DeletedQueues` keeps those of deleted queues for a while.
+`QueueEnds` records carry them to the store and to joining nodes. An end is forgotten two history checkpoints
+after no node can hold a message of it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def after_milestone(ends: EpochEnds, held: Collection[int], epoch: int) -> Epoch
     return left
 
 
-class Graves:
+class DeletedQueues:
     """The deleted-queue history: ends of replicated queues that were deleted, by UUID, oldest first; at most
     `MOST`.
 
@@ -75,7 +75,7 @@ class Graves:
         """None if no such queue was deleted, or if its deletion is forgotten."""
         return self._ends.get(queue)
 
-    def bury(self, queue: bytes, ends: EpochEnds) -> None:
+    def add(self, queue: bytes, ends: EpochEnds) -> None:
         """Note that a queue is deleted, here or in received history. Without `ends`, as if it had never
         existed."""
         self._ends.pop(queue, None)

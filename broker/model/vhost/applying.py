@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol, assert_never
 
-from broker.model.history.epoch_ends import Graves
+from broker.model.history.epoch_ends import DeletedQueues
 from broker.model.history.records import (
     Bind,
     Commit,
@@ -44,7 +44,7 @@ class Follower(Protocol):
     @property
     def queues_by_uuid(self) -> dict[bytes, Queue]: ...
     @property
-    def graves(self) -> Graves: ...
+    def deleted_queues(self) -> DeletedQueues: ...
     def get(self, name: str) -> VirtualHost | None: ...
     def __getitem__(self, name: str) -> VirtualHost: ...
     def changed(self) -> None: ...
@@ -87,7 +87,7 @@ def _apply_seldom(vhosts: Follower, record: _Seldom) -> None:
                 vhosts.changed()
         case QueueEnds(queue=uuid, ends=ends, deleted=deleted):
             if deleted:
-                vhosts.graves.bury(uuid, ends)
+                vhosts.deleted_queues.add(uuid, ends)
             elif (queue := queues.get(uuid)) is not None:
                 queue.replica.set_ends(ends)
         case Milestone():

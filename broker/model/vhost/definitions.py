@@ -347,7 +347,7 @@ class Definitions(Topology):
 
     def _drop_queue(self, queue: Queue, spared: Container[Exchange] = ()) -> None:
         if queue.scope & Scope.LINK:
-            self.whole.graves.bury(queue.uuid, queue.ends())
+            self.whole.deleted_queues.add(queue.uuid, queue.ends())
         sources = self.remove_queue(queue)
         owned = self._owned.get(queue.owner)
         if queue.owner is not None and owned is not None:

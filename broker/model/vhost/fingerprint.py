@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from broker.model.history.epoch_ends import Graves
+from broker.model.history.epoch_ends import DeletedQueues
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import ConsumerSeen, Record
 from broker.model.queue.queue import Queue
@@ -29,7 +29,7 @@ class State(Protocol):
     @property
     def directory(self) -> Directory: ...
     @property
-    def graves(self) -> Graves: ...
+    def deleted_queues(self) -> DeletedQueues: ...
     @property
     def queues_by_uuid(self) -> Mapping[bytes, Queue]: ...
     def __iter__(self) -> Iterator[NameSpace]: ...
@@ -53,7 +53,7 @@ class Frozen:
         seen = frozenset(its for its in map(Scope, range(4)) if scope is None or its & scope)
         self.queues = [queue for queue in vhosts.queues_by_uuid.values() if queue.scope in seen]
         self.nexts = [queue.ids.next for queue in self.queues]
-        self.graves = list(vhosts.graves)
+        self.deleted_queues = list(vhosts.deleted_queues)
         self._scope = scope
         self.entries: list[Record] = list(vhosts.directory.entries()) if self._sees(SCOPE) else []
         exchanges = [exchange for vhost in vhosts for exchange in vhost.exchanges.values()]

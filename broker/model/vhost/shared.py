@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.hooks import Hooks
-from broker.model.history.epoch_ends import Graves
+from broker.model.history.epoch_ends import DeletedQueues
 from broker.model.history.history import History
 from broker.model.queue.backlog import WINDOW
 from broker.model.queue.expiries import Expiries
@@ -40,7 +40,7 @@ class Shared:
         """Messages at the front of each queue that stay in memory."""
         self.generation = 0
         self.directory = Directory()
-        self.graves = Graves()
+        self.deleted_queues = DeletedQueues()
         self.queues_by_uuid: dict[bytes, Queue] = {}
         """All queues of all virtual hosts."""
         self.pending: list[Queue] = []

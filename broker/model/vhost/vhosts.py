@@ -336,7 +336,7 @@ class VirtualHosts(Shared):
     def milestone(self, epoch: int) -> None:
         """A history checkpoint: all known members hold what was settled at the last one. Forget that, and
         settle what can be."""
-        self.graves.milestone()
+        self.deleted_queues.milestone()
         for queue in self.queues_by_uuid.values():
             queue.milestone(epoch)
 
@@ -345,7 +345,9 @@ class VirtualHosts(Shared):
         if not self.serving:
             raise InternalError("a milestone was made while not serving")
         epoch = self.history.epoch
-        due = bool(self.graves) or any(queue.milestone_due() for queue in self.queues_by_uuid.values())
+        due = bool(self.deleted_queues) or any(
+            queue.milestone_due() for queue in self.queues_by_uuid.values()
+        )
         if due:
             self.history.append(Milestone(epoch, Scope.STORE | Scope.LINK))
             self.milestone(epoch)
@@ -365,7 +367,9 @@ class VirtualHosts(Shared):
             for q in self.queues_by_uuid.values()
             if q.scope & scope
         ]
-        return found + [QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in self.graves]
+        return found + [
+            QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in self.deleted_queues
+        ]
 
     def fingerprint(self, scope: Scope | None = None) -> str:
         """Hex hash of entries, queues, exchanges, bindings and message ids that `scope` sees (all if

@@ -1,13 +1,13 @@
 """StillToCome: of which queues this link may bring messages of before, and what history itself lacks there.
 
-Owner: ReplicaVhost. Makes calls on nobody. A queue that is deleted while they come is buried as lacking what
+Owner: ReplicaVhost. Makes calls on nobody. A queue that is deleted while they come is noted as lacking what
 had not come: whoever is promoted by force then does not know what became of that. Once all is here that is
 known: it was deleted with the queue.
 """
 
 from __future__ import annotations
 
-from broker.model.history.epoch_ends import Graves
+from broker.model.history.epoch_ends import DeletedQueues
 from broker.model.history.records import QueueEnds, Record
 from broker.model.history.replication_id_set import Range
 from broker.model.queue.queue import Queue
@@ -29,11 +29,11 @@ class StillToCome:
             ends = queue.replica.ends()
             self._lost[queue.uuid] = {epoch: end.lacking for epoch, end in ends.items() if end.lacking}
 
-    def all_here(self, graves: Graves) -> list[Record]:
+    def all_here(self, deleted_queues: DeletedQueues) -> list[Record]:
         """The ends, put right, of those that were deleted meanwhile."""
         found: list[Record] = []
         for queue, lost in self._lost.items():
-            ends = graves.get(queue)
+            ends = deleted_queues.get(queue)
             right = {epoch: end._replace(lacking=lost.get(epoch, ())) for epoch, end in (ends or {}).items()}
             if ends is not None and ends != right:
                 found.append(QueueEnds(queue, right, True, Scope.STORE))

@@ -33,7 +33,7 @@ class ToldDefinitions:
         self.names: set[tuple[str, str]] = set()
         self.exchanges: set[tuple[str, str]] = set()
         self.entries: set[tuple[str, str, str]] = set()
-        self.graves: dict[bytes, QueueEnds] = {}
+        self.deleted_queues: dict[bytes, QueueEnds] = {}
         """Of queues that its history has deleted."""
         self.sentences: list[str] = []
         """On queues that are dropped here."""
@@ -62,7 +62,7 @@ class ToldDefinitions:
             case Unbind():
                 self._bindings.discard((record.vhost, record.source, key_of(record)))
             case QueueEnds(deleted=True):
-                self.graves[record.queue] = record
+                self.deleted_queues[record.queue] = record
             case ExchangeDeclare():
                 self.exchanges.add((record.vhost, record.name))
             case EntryPut():
@@ -92,6 +92,6 @@ class ToldDefinitions:
         for entry in vhosts.directory.entries():
             if (entry.kind, entry.vhost, entry.name) not in self.entries:
                 yield EntryDelete(entry.kind, entry.vhost, entry.name, entry.scope)
-        for uuid, _ in vhosts.graves:
-            if uuid not in self.graves:
+        for uuid, _ in vhosts.deleted_queues:
+            if uuid not in self.deleted_queues:
                 yield QueueEnds(uuid, {}, True, Scope.STORE)

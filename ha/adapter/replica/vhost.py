@@ -101,7 +101,7 @@ class ReplicaVhost:
 
     def let_go(self) -> None:
         withheld, self._withheld = self._withheld, None
-        gone = self._still_to_come.all_here(self._vhosts.graves)
+        gone = self._still_to_come.all_here(self._vhosts.deleted_queues)
         if withheld is not None:
             for uuid, beyond in withheld.beyond.items():
                 if (queue := self._vhosts.queues_by_uuid.get(uuid)) is not None:
@@ -295,15 +295,15 @@ class ReplicaVhost:
 
     def _stale(self, queue: Queue, told: ToldDefinitions, *, there: bool) -> list[Record]:
         """The deletion of a queue that the primary has not; what its history never had in it is exported."""
-        grave = told.graves.get(queue.uuid)
-        beyond = minus(queue.snapshot(), had(grave.ends if grave is not None else {}))
+        deleted = told.deleted_queues.get(queue.uuid)
+        beyond = minus(queue.snapshot(), had(deleted.ends if deleted is not None else {}))
         count = self._export(queue, beyond)
         if self._withheld is not None and queue.scope & Scope.LINK:
             self._withheld.end(queue.uuid)
-        told.sentences.append(gone_words(queue.title, count, there=there, ended=grave is not None))
+        told.sentences.append(gone_words(queue.title, count, there=there, ended=deleted is not None))
         return [
             QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE),
-            grave if grave is not None else QueueEnds(queue.uuid, {}, True, Scope.STORE),
+            deleted if deleted is not None else QueueEnds(queue.uuid, {}, True, Scope.STORE),
         ]
 
     def _await_all(self, queue: bytes) -> list[Record]:

@@ -161,13 +161,13 @@ def test_milestones_are_made_only_while_everybody_is_in_sync() -> None:
     for letter in "xy":  # history moves, and points are cut
         pair.run(6.0)
         pair.publish(a, "q", letter)
-    graves = a.running.vhosts.graves
-    assert len(graves) == 1
+    deleted_queues = a.running.vhosts.deleted_queues
+    assert len(deleted_queues) == 1
     rejoin(pair, c, a)
     assert quarantined(c) == 0
-    pair.until(lambda: not len(graves))
+    pair.until(lambda: not len(deleted_queues))
     pair.run(0.2)
-    assert not len(b.running.vhosts.graves) and not len(c.running.vhosts.graves)
+    assert not len(b.running.vhosts.deleted_queues) and not len(c.running.vhosts.deleted_queues)
 
 
 def test_a_primary_whose_own_disk_is_behind_makes_no_milestone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.history.epoch_ends import EpochEnd, EpochEnds, Graves
+from broker.model.history.epoch_ends import DeletedQueues, EpochEnd, EpochEnds
 from broker.model.history.record_codec import decode_records
 from broker.model.history.records import Entry, QueueEnds
 from broker.model.queue import contents as queue_contents
@@ -61,7 +61,7 @@ MUTANTS = (
         "leave no tombstone of a deleted queue",
         "What a node held of a queue that was deleted while it was away goes to quarantine, for no need.",
         (15,),
-        (Patch(Graves, "bury", never),),
+        (Patch(DeletedQueues, "add", never),),
     ),
     Mutant(
         "tell a joiner nothing of the past",
@@ -97,7 +97,7 @@ MUTANTS = (
         "lack for ever what a deleted queue still had to bring",
         "A backup of which a queue was deleted while it came would export what history has consumed of it.",
         (13, 14),
-        (Patch(StillToCome, "all_here", lambda original: lambda self, graves: []),),
+        (Patch(StillToCome, "all_here", lambda original: lambda self, deleted_queues: []),),
         because="14 where the backup was primary before.",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.model.history.epoch_ends import EpochEnd, Graves, after_milestone, had
+from broker.model.history.epoch_ends import DeletedQueues, EpochEnd, after_milestone, had
 from broker.model.history.records import Envelope
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.replica import ReplicaContents
@@ -55,18 +55,18 @@ def test_two_milestones_without_messages_and_an_end_is_forgotten() -> None:
 
 
 def test_graves_are_forgotten_so_too_and_when_they_are_too_many() -> None:
-    graves = Graves()
-    graves.bury(b"a", {1: EpochEnd(5)})
-    graves.milestone()
-    graves.bury(b"b", {1: EpochEnd(5)})
-    graves.milestone()
-    assert list(graves) == [(b"b", {1: EpochEnd(5, settled=True)})]
-    graves.bury(b"b", {})
-    graves.bury(b"empty", {})
-    assert not len(graves)
-    for number in range(Graves.MOST + 5):
-        graves.bury(b"%d" % number, {1: EpochEnd(1)})
-    assert len(graves) == Graves.MOST and next(iter(graves))[0] == b"5"
+    deleted_queues = DeletedQueues()
+    deleted_queues.add(b"a", {1: EpochEnd(5)})
+    deleted_queues.milestone()
+    deleted_queues.add(b"b", {1: EpochEnd(5)})
+    deleted_queues.milestone()
+    assert list(deleted_queues) == [(b"b", {1: EpochEnd(5, settled=True)})]
+    deleted_queues.add(b"b", {})
+    deleted_queues.add(b"empty", {})
+    assert not len(deleted_queues)
+    for number in range(DeletedQueues.MOST + 5):
+        deleted_queues.add(b"%d" % number, {1: EpochEnd(1)})
+    assert len(deleted_queues) == DeletedQueues.MOST and next(iter(deleted_queues))[0] == b"5"
 
 
 def test_a_follower_remembers_as_the_primary_does() -> None:
@@ -93,9 +93,9 @@ def test_a_follower_remembers_as_the_primary_does() -> None:
     end_tick(vhost)
     for each in (vhost, follower.vhost):
         assert each.queues["q"].ends() == {5: EpochEnd(4, settled=True)}
-        assert list(each.whole.graves) == [(other.uuid, {5: EpochEnd(2, settled=True)})]
+        assert list(each.whole.deleted_queues) == [(other.uuid, {5: EpochEnd(2, settled=True)})]
     assert vhost.whole.make_milestone()
     end_tick(vhost)
     for each in (vhost, follower.vhost):
-        assert not each.queues["q"].ends() and not len(each.whole.graves)
+        assert not each.queues["q"].ends() and not len(each.whole.deleted_queues)
     assert not vhost.whole.make_milestone()

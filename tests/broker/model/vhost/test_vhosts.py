@@ -136,7 +136,7 @@ def test_a_deleted_one_takes_everything_in_it_along_in_one_batch() -> None:
     assert kinds[-2:] == ["QueueDelete", "EntryDelete"] and kinds.count("Dequeue") == 1
     followed = follower.vhost.whole
     assert followed.get("x") is None and followed.fingerprint() == vhosts.fingerprint()
-    assert [uuid for uuid, _ in followed.graves] == [queue.uuid]
+    assert [uuid for uuid, _ in followed.deleted_queues] == [queue.uuid]
     assert raws(followed.root.queues["q"]) == [b"here"]
 
 

@@ -36,7 +36,7 @@ class Promoted:
         self.held = held_ids(machine)
         vhost = vhost_of(machine)
         ends = [(queue.uuid, queue.ends()) for queue in vhost.whole.queues_by_uuid.values()]
-        ends += list(vhost.whole.graves)
+        ends += list(vhost.whole.deleted_queues)
         self.ends = {
             (uuid, of): (end.last, tuple(end.lacking)) for uuid, its in ends for of, end in its.items()
         }
