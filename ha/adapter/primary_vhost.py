@@ -68,8 +68,8 @@ class PrimaryVhost:
     def held(self, queue: bytes) -> IdsByEpoch:
         return self._vhosts.queues_by_uuid[queue].snapshot()
 
-    def make_milestone(self) -> bool:
-        return self._vhosts.make_milestone()
+    def make_history_checkpoint(self) -> bool:
+        return self._vhosts.make_history_checkpoint()
 
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
         found = self._vhosts.queues_by_uuid.get(queue)

@@ -62,9 +62,9 @@ class PrimaryModel(Protocol):
     def held(self, queue: bytes) -> IdsByEpoch:
         """Ids of what the queue holds, which is there."""
 
-    def make_milestone(self) -> bool:
-        """All members hold all of history up to the last milestone: make another one in the next batch, if
-        there is anything to settle or to forget. Returns whether there was."""
+    def make_history_checkpoint(self) -> bool:
+        """All members hold all of history up to the last history checkpoint: make another one in the next
+        batch, if there is anything to settle or to forget. Returns whether there was."""
 
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
         """Entries of one queue as encoded EnqueueRun records."""

@@ -41,7 +41,7 @@ def had(ends: EpochEnds) -> dict[int, ReplicationIdSet]:
     return {epoch: end.had() for epoch, end in ends.items()}
 
 
-def after_milestone(ends: EpochEnds, held: Collection[int], epoch: int) -> EpochEnds:
+def after_history_checkpoint(ends: EpochEnds, held: Collection[int], epoch: int) -> EpochEnds:
     """`ends` after a history checkpoint, if messages of the epochs `held` are held. Of the epochs before
     `epoch`, settled ends go, and ends without messages become settled."""
     left: EpochEnds = {}
@@ -84,7 +84,7 @@ class DeletedQueues:
         if len(self._ends) > self.MOST:
             del self._ends[next(iter(self._ends))]
 
-    def milestone(self) -> None:
+    def history_checkpoint(self) -> None:
         """Drop the settled ends, and settle the rest."""
         self._ends = {
             queue: {epoch: end._replace(settled=True) for epoch, end in ends.items()}

@@ -24,7 +24,7 @@ from broker.model.history.records import (
     Envelope,
     ExchangeDeclare,
     ExchangeDelete,
-    Milestone,
+    HistoryCheckpoint,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
@@ -184,13 +184,13 @@ def _decode_queue_ends(body: Reader, scope: Scope) -> QueueEnds:
     return QueueEnds(queue, ends, bool(deleted), scope)
 
 
-def _encode_milestone(record: Milestone) -> list[bytes]:
+def _encode_history_checkpoint(record: HistoryCheckpoint) -> list[bytes]:
     return [_U64.pack(record.epoch)]
 
 
-def _decode_milestone(body: Reader, scope: Scope) -> Milestone:
+def _decode_history_checkpoint(body: Reader, scope: Scope) -> HistoryCheckpoint:
     (epoch,) = body.unpack(_U64)
-    return Milestone(epoch, scope)
+    return HistoryCheckpoint(epoch, scope)
 
 
 _Encoder = Callable[..., list[bytes]]
@@ -207,7 +207,7 @@ _KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
     9: (Unbind, codec.encode_bind, codec.decode_unbind),
     10: (ConsumerSeen, codec.encode_consumer_seen, codec.decode_consumer_seen),
     11: (QueueEnds, _encode_queue_ends, _decode_queue_ends),
-    12: (Milestone, _encode_milestone, _decode_milestone),
+    12: (HistoryCheckpoint, _encode_history_checkpoint, _decode_history_checkpoint),
     13: (EntryPut, codec.encode_entry_put, codec.decode_entry_put),
     14: (EntryDelete, codec.encode_entry_delete, codec.decode_entry_delete),
 }

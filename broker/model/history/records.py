@@ -264,7 +264,7 @@ class QueueEnds:
 
 
 @dataclass(slots=True)
-class Milestone:
+class HistoryCheckpoint:
     """A history checkpoint: all known members hold all history up to the previous one. Ends settled by then
     are forgotten. `epoch`: the one served, whose ends stay."""
 
@@ -299,5 +299,5 @@ class EntryDelete:
 
 Record = (
     EnqueueRun | Unrouted | Commit | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
-    | Bind | Unbind | ConsumerSeen | QueueEnds | Milestone | EntryPut | EntryDelete
+    | Bind | Unbind | ConsumerSeen | QueueEnds | HistoryCheckpoint | EntryPut | EntryDelete
 )  # fmt: skip

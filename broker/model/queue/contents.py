@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.errors import InternalError
 from broker.model.definition_octets import QUEUE, of_table, of_text
-from broker.model.history.epoch_ends import EpochEnd, EpochEnds, after_milestone
+from broker.model.history.epoch_ends import EpochEnd, EpochEnds, after_history_checkpoint
 from broker.model.history.history import History
 from broker.model.history.id_source import Ids, IdSource
 from broker.model.history.records import Entry, QueueDeclare, id_of
@@ -318,15 +318,17 @@ class QueueContents:
             return dict(self.earlier)
         return self.earlier | {self.ids.epoch: EpochEnd(sequence - 1)}
 
-    def milestone(self, epoch: int) -> None:
+    def history_checkpoint(self, epoch: int) -> None:
         """Forget ends of epochs before `epoch` that are settled. Mark the ends of epochs without messages as
         settled."""
         if self.mode is Mode.REPLICA:
-            self.replica.set_ends(after_milestone(self.replica.ends(), self.replica.held_epochs(), epoch))
+            self.replica.set_ends(
+                after_history_checkpoint(self.replica.ends(), self.replica.held_epochs(), epoch)
+            )
         else:
-            self.earlier = after_milestone(self.earlier, self._held_epochs(), epoch)
+            self.earlier = after_history_checkpoint(self.earlier, self._held_epochs(), epoch)
 
-    def milestone_due(self) -> bool:
+    def history_checkpoint_due(self) -> bool:
         """True if a history checkpoint would change anything. For a serving queue."""
         if not self.earlier:
             return False

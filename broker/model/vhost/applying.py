@@ -19,7 +19,7 @@ from broker.model.history.records import (
     EntryPut,
     ExchangeDeclare,
     ExchangeDelete,
-    Milestone,
+    HistoryCheckpoint,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
@@ -34,7 +34,7 @@ from broker.model.vhost.vhost import VirtualHost
 
 _Named = QueueDeclare | ExchangeDeclare | ExchangeDelete | Bind | Unbind
 """Records that name an object inside a virtual host."""
-_Seldom = QueueDelete | ConsumerSeen | QueueEnds | Milestone | EntryPut | EntryDelete | _Named
+_Seldom = QueueDelete | ConsumerSeen | QueueEnds | HistoryCheckpoint | EntryPut | EntryDelete | _Named
 """Records about definitions, not about messages."""
 
 
@@ -48,7 +48,7 @@ class Follower(Protocol):
     def get(self, name: str) -> VirtualHost | None: ...
     def __getitem__(self, name: str) -> VirtualHost: ...
     def changed(self) -> None: ...
-    def milestone(self, epoch: int) -> None: ...
+    def history_checkpoint(self, epoch: int) -> None: ...
     def apply_entry(self, record: EntryPut | EntryDelete) -> None: ...
 
 
@@ -90,8 +90,8 @@ def _apply_seldom(vhosts: Follower, record: _Seldom) -> None:
                 vhosts.deleted_queues.add(uuid, ends)
             elif (queue := queues.get(uuid)) is not None:
                 queue.replica.set_ends(ends)
-        case Milestone():
-            vhosts.milestone(record.epoch)
+        case HistoryCheckpoint():
+            vhosts.history_checkpoint(record.epoch)
         case EntryPut() | EntryDelete():
             vhosts.apply_entry(record)
         case QueueDeclare() | ExchangeDeclare() | ExchangeDelete() | Bind() | Unbind():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from broker.errors import InternalError
 from broker.hooks import Hooks
 from broker.model.history.history import History
-from broker.model.history.records import Entry, EntryDelete, EntryPut, Milestone, QueueEnds, Record
+from broker.model.history.records import Entry, EntryDelete, EntryPut, HistoryCheckpoint, QueueEnds, Record
 from broker.model.patterns import Matching
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.message_run import Overflow
@@ -333,24 +333,24 @@ class VirtualHosts(Shared):
         self.deciding = True
         self.serving = False
 
-    def milestone(self, epoch: int) -> None:
+    def history_checkpoint(self, epoch: int) -> None:
         """A history checkpoint: all known members hold what was settled at the last one. Forget that, and
         settle what can be."""
-        self.deleted_queues.milestone()
+        self.deleted_queues.history_checkpoint()
         for queue in self.queues_by_uuid.values():
-            queue.milestone(epoch)
+            queue.history_checkpoint(epoch)
 
-    def make_milestone(self) -> bool:
+    def make_history_checkpoint(self) -> bool:
         """On the serving node: record a history checkpoint if there is anything to settle or forget."""
         if not self.serving:
-            raise InternalError("a milestone was made while not serving")
+            raise InternalError("a history checkpoint was made while not serving")
         epoch = self.history.epoch
         due = bool(self.deleted_queues) or any(
-            queue.milestone_due() for queue in self.queues_by_uuid.values()
+            queue.history_checkpoint_due() for queue in self.queues_by_uuid.values()
         )
         if due:
-            self.history.append(Milestone(epoch, Scope.STORE | Scope.LINK))
-            self.milestone(epoch)
+            self.history.append(HistoryCheckpoint(epoch, Scope.STORE | Scope.LINK))
+            self.history_checkpoint(epoch)
         return due
 
     # -- reading

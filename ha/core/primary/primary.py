@@ -425,7 +425,7 @@ class Primary:
         """After the flush: cut a quiesce point if it is time; begin, feed and advance joiners."""
         if self._points.due(self.backups.values(), now) and self.flushed_all:
             self.quiesce(now)
-            self._points.milestone(self.backups.values())
+            self._points.history_checkpoint(self.backups.values())
         self._hungry, self._ticked_at = False, now
         self.contents.end_tick()
         for backup in list(self.backups.values()):

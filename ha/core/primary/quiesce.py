@@ -28,7 +28,7 @@ _NEVER = Position(-1, 0)
 
 
 class QuiescePoints:
-    """When to cut them, and to make the milestones that go with them. Owner: Primary."""
+    """When to cut them, and to make the history checkpoints that go with them. Owner: Primary."""
 
     def __init__(
         self, tuning: Tuning, outbox: Outbox, model: PrimaryModel, feeder: Feeder, epoch: int, now: float
@@ -46,7 +46,7 @@ class QuiescePoints:
         """Where history was when the round of all queues began: at rest, the last one begins there."""
         self._round: deque[bytes] = deque()
         """Queues that it is still to list."""
-        self._milestone = self._last
+        self._history_checkpoint = self._last
         """The newest one, or where this primary began."""
 
     def due(self, backups: Iterable[RemoteBackup], now: float) -> bool:
@@ -90,16 +90,16 @@ class QuiescePoints:
         self._last = position
         return f"{position.epoch}.{position.n}" + (f".{self._again}" if self._again else "")
 
-    def milestone(self, backups: Iterable[RemoteBackup]) -> None:
+    def history_checkpoint(self, backups: Iterable[RemoteBackup]) -> None:
         """Make one if every member is in sync, and all of them and this node hold, on disk, all up to the
         one before: nobody can return with what had settled by then.
         """
         reached = [b.acked_durable for b in backups if b.phase is Phase.IN_SYNC]
         everybody = len(reached) == self._tuning.members - 1
-        if everybody and min([self._model.durable(), *reached]) >= self._milestone:
+        if everybody and min([self._model.durable(), *reached]) >= self._history_checkpoint:
             position = self._model.position()
-            if self._model.make_milestone():
-                self._milestone = Position(position.epoch, position.n + 1)
+            if self._model.make_history_checkpoint():
+                self._history_checkpoint = Position(position.epoch, position.n + 1)
 
 
 def digest_of(ids: IdsByEpoch) -> bytes:

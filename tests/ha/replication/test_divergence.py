@@ -145,7 +145,7 @@ def test_what_history_never_had_is_exported_also_if_its_queue_is_deleted_before_
     assert quarantined(a) == 2
 
 
-def test_milestones_are_made_only_while_everybody_is_in_sync() -> None:
+def test_history_checkpoints_are_made_only_while_all_are_in_sync() -> None:
     pair = Pair(3)
     pair.up()
     a, b, c = pair.hosts
@@ -170,7 +170,7 @@ def test_milestones_are_made_only_while_everybody_is_in_sync() -> None:
     assert not len(b.running.vhosts.deleted_queues) and not len(c.running.vhosts.deleted_queues)
 
 
-def test_a_primary_whose_own_disk_is_behind_makes_no_milestone() -> None:
+def test_a_primary_with_a_slow_disk_makes_no_history_checkpoint() -> None:
     """It returns with what history dequeued long ago: all others may have that on disk, it has not."""
     pair, a, b = with_abc()
     pair.kill(a)

@@ -179,7 +179,7 @@ def test_13_who_has_had_a_queue_sent_again_need_not_know_what_no_copy_comes_of()
 
 
 def test_13_who_kept_messages_that_all_others_have_forgotten_may_know_more_than_they() -> None:
-    """Seed 1232: a silent difference outlived two milestones, until the backup found it."""
+    """Seed 1232: a silent difference outlived two history checkpoints, until the backup found it."""
     pair = Pair()
     replica, epoch = vhost_of(pair.b).queues["q2"].replica, 7
     replica.set_ends(replica.ends() | {epoch: EpochEnd(5)})

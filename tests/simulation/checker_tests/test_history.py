@@ -65,7 +65,7 @@ def test_15_what_history_has_forgotten_need_not_be_known() -> None:
 
 
 def test_15_what_memory_knows_for_transient_messages_need_not_be_known() -> None:
-    """Seed 130303212: one was held over a milestone, at which the disk had none of its epoch left."""
+    """Seed 130303212: one was held over a history checkpoint, when the disk had none of its epoch left."""
     pair = Pair()
     remembered, (uuid, epoch) = looked_into(pair)
     replica = vhost_of(pair.b).queues["q1"].replica

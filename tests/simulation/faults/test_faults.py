@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from broker.model.history.records import Milestone
+from broker.model.history.records import HistoryCheckpoint
 from broker.model.values import Scope
 from ha.core.backup import backup
 from ha.core.primary.quiesce import QuiescePoints
@@ -49,7 +49,7 @@ def test_copies_are_compared_when_what_was_held_up_has_arrived(kind: Fault) -> N
 def test_copies_are_not_compared_before_the_primary_has_told_all_that_it_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Seed 1655: a milestone was made in the very instant of the comparison."""
+    """Seed 1655: a history checkpoint was made in the very instant of the comparison."""
     pair, compared = Pair(), []
     world, history, run = pair.world, pair.a.running.vhost.history, pair.clock.run
 
@@ -57,7 +57,7 @@ def test_copies_are_not_compared_before_the_primary_has_told_all_that_it_did(
         run(until)
         runs.append(until)
         if len(runs) == 2:
-            history.append(Milestone(history.epoch, Scope.LINK))
+            history.append(HistoryCheckpoint(history.epoch, Scope.LINK))
 
     runs: list[float] = []
     monkeypatch.setattr(pair.clock, "run", run_and_do_something_at_first)

@@ -343,7 +343,7 @@ NO_WAY_BACK = "are deleted with the messages they held: it is not promotable bef
 
 
 def _gathers(primary: Machine) -> bool:
-    """Has it done what no batch has told its backups yet? A milestone comes by itself."""
+    """Has it done what no batch has told its backups yet? A history checkpoint comes by itself."""
     history = primary.running.vhost.history
     return history.position.n > history.n
 

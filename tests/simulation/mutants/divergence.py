@@ -20,7 +20,7 @@ def _none(ends: Any) -> Any:
     return lambda self, scope: []
 
 
-def _whatever_is_held(after_milestone: Any) -> Any:
+def _whatever_is_held(after_history_checkpoint: Any) -> Any:
     def broken(ends: EpochEnds, held: Any, epoch: int) -> EpochEnds:
         return {number: end for number, end in ends.items() if number >= epoch}
 
@@ -79,7 +79,7 @@ MUTANTS = (
         "forget an epoch that still has messages",
         "Its messages are consumed while a backup is away; it exports them when it returns, for no need.",
         (15,),
-        (Patch(queue_contents, "after_milestone", _whatever_is_held),),
+        (Patch(queue_contents, "after_history_checkpoint", _whatever_is_held),),
     ),
     Mutant(
         "begin a segment without the ends of history",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.model.history.epoch_ends import DeletedQueues, EpochEnd, after_milestone, had
+from broker.model.history.epoch_ends import DeletedQueues, EpochEnd, after_history_checkpoint, had
 from broker.model.history.records import Envelope
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.replica import ReplicaContents
@@ -45,21 +45,21 @@ def test_a_lacking_id_is_settled_by_its_message_or_dequeue() -> None:
     assert ranges(contents) == {2: [(1, 3)]}
 
 
-def test_two_milestones_without_messages_and_an_end_is_forgotten() -> None:
+def test_an_end_is_forgotten_after_two_checkpoints_without_messages() -> None:
     ends = {1: EpochEnd(5), 2: EpochEnd(6), 3: EpochEnd(7)}
-    once = after_milestone(ends, {2}, 3)
+    once = after_history_checkpoint(ends, {2}, 3)
     assert once == {1: EpochEnd(5, settled=True), 2: EpochEnd(6), 3: EpochEnd(7)}
-    twice = after_milestone(once, set(), 3)
+    twice = after_history_checkpoint(once, set(), 3)
     assert twice == {2: EpochEnd(6, settled=True), 3: EpochEnd(7)}
-    assert after_milestone(twice, set(), 3) == {3: EpochEnd(7)}
+    assert after_history_checkpoint(twice, set(), 3) == {3: EpochEnd(7)}
 
 
 def test_graves_are_forgotten_so_too_and_when_they_are_too_many() -> None:
     deleted_queues = DeletedQueues()
     deleted_queues.add(b"a", {1: EpochEnd(5)})
-    deleted_queues.milestone()
+    deleted_queues.history_checkpoint()
     deleted_queues.add(b"b", {1: EpochEnd(5)})
-    deleted_queues.milestone()
+    deleted_queues.history_checkpoint()
     assert list(deleted_queues) == [(b"b", {1: EpochEnd(5, settled=True)})]
     deleted_queues.add(b"b", {})
     deleted_queues.add(b"empty", {})
@@ -84,18 +84,18 @@ def test_a_follower_remembers_as_the_primary_does() -> None:
     vhost.consume(queue, Consumer("c", sink))
     vhost.whole.dispatch()
     queue.acknowledge(sink.got[:3])
-    assert not vhost.whole.make_milestone()  # one message of epoch 5 is still there
+    assert not vhost.whole.make_history_checkpoint()  # one message of epoch 5 is still there
     end_tick(vhost)
     assert queue.ends() == {5: EpochEnd(4)} == follower.vhost.queues["q"].ends()
     queue.acknowledge(sink.got[3:])
     vhost.delete_queue("other", owner=OWNER)
-    assert vhost.whole.make_milestone()
+    assert vhost.whole.make_history_checkpoint()
     end_tick(vhost)
     for each in (vhost, follower.vhost):
         assert each.queues["q"].ends() == {5: EpochEnd(4, settled=True)}
         assert list(each.whole.deleted_queues) == [(other.uuid, {5: EpochEnd(2, settled=True)})]
-    assert vhost.whole.make_milestone()
+    assert vhost.whole.make_history_checkpoint()
     end_tick(vhost)
     for each in (vhost, follower.vhost):
         assert not each.queues["q"].ends() and not len(each.whole.deleted_queues)
-    assert not vhost.whole.make_milestone()
+    assert not vhost.whole.make_history_checkpoint()

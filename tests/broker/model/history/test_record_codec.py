@@ -29,7 +29,7 @@ from broker.model.history.records import (
     Envelope,
     ExchangeDeclare,
     ExchangeDelete,
-    Milestone,
+    HistoryCheckpoint,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
@@ -104,7 +104,7 @@ RECORD: st.SearchStrategy[Record] = st.one_of(
     st.builds(Unbind, NAME, st.none() | UUID, NAME, KEY, TABLE, SCOPE, VHOST),
     st.builds(ConsumerSeen, UUID, SCOPE),
     st.builds(QueueEnds, UUID, st.dictionaries(U64, END, max_size=3), BOOL, SCOPE),
-    st.builds(Milestone, U64, SCOPE),
+    st.builds(HistoryCheckpoint, U64, SCOPE),
     st.builds(EntryPut, NAME, NAME, NAME, TABLE, SCOPE),
     st.builds(EntryDelete, NAME, NAME, NAME, SCOPE),
 )

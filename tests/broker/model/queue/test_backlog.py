@@ -181,7 +181,7 @@ class PagedAndNot(RuleBasedStateMachine):
         self.both(lambda side: side.queue.total_count)
         self.both(lambda side: {e: ids.ranges() for e, ids in side.queue.snapshot().items()})
         self.both(lambda side: [_shown(entry) for entry in side.queue.held_entries()])
-        self.both(lambda side: side.queue.milestone_due())
+        self.both(lambda side: side.queue.history_checkpoint_due())
         self.both(lambda side: side.queue._other_epochs)
         self.both(lambda side: side.queue.ready_octets)
         self.both(lambda side: {e: ids.ranges() for e, ids in side.gone.items()})
