@@ -72,7 +72,7 @@ class Services(Protocol):
     holding: dict[Holder, None]
     sends: int
     withheld: bool
-    input_held: bool
+    input_paused: bool
     now: float
 
     @property
@@ -486,7 +486,7 @@ class Connection(ABC):
     @property
     def _held_back(self) -> bool:
         """Memory, disk or the broker's owner forbids input from this connection now."""
-        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_held and self.withheld)
+        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_paused and self.withheld)
         return held_back or self._congested
 
     def note_publish(self) -> None:

@@ -122,9 +122,9 @@ class Broker:
         self._received = 0
         """Octets of input since the disk was last sampled."""
         self.withheld = False
-        """Output is fenced: no confirm or delivery may leave; see `withhold`."""
-        self.input_held = False
-        """Input is paused: nothing is read from clients or delivered to them; see `hold_input`."""
+        """Output is fenced: no confirm or delivery may leave; see `fence_output`."""
+        self.input_paused = False
+        """Input is paused: nothing is read from clients or delivered to them; see `pause_input`."""
         self.on_clock: Callable[[float], None] = lambda now: None
         """Called with each new time before the input of that time is handled, so that the owner can fence
         output."""
@@ -211,7 +211,7 @@ class Broker:
         self.sends = self._sends_each
         if self.resuming:
             self._resume()
-        if not self.withheld and not self.input_held:
+        if not self.withheld and not self.input_paused:
             self.vhosts.dispatch()
             self.vhosts.expire(now)
         self.vhosts.removals.end_tick()
@@ -281,7 +281,7 @@ class Broker:
     def next_deadline(self) -> float | None:
         """When to call `timers` and `end_tick` next, on the clock of `now`. A time in the past means at
         once."""
-        waits, vhosts = self.withheld or self.input_held, self.vhosts
+        waits, vhosts = self.withheld or self.input_paused, self.vhosts
         if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
             return self.now
         if vhosts.removals.in_pieces:
@@ -352,7 +352,7 @@ class Broker:
                 connection.now = now
                 connection.close(code, text)
 
-    def withhold(self) -> None:
+    def fence_output(self) -> None:
         """Fence output until `resume_output`. Logged-in clients get nothing, not even queued output. Nothing
         is delivered, and no queue is deleted because its clients left. Management connections are not
         affected."""
@@ -366,21 +366,21 @@ class Broker:
         for connection in self.connections:
             connection.sent(0)
 
-    def hold_input(self) -> None:
-        """Pause input until `take_input`. Nothing is read from logged-in clients, and no new message is
+    def pause_input(self) -> None:
+        """Pause input until `resume_input`. Nothing is read from logged-in clients, and no new message is
         delivered to them. Pending output still goes out. Management connections are not affected."""
-        self.input_held = True
+        self.input_paused = True
         for connection in self.connections:
             connection.update_paused()
 
-    def take_input(self) -> None:
+    def resume_input(self) -> None:
         """Resume input."""
-        if self.input_held:
-            self.input_held = False
+        if self.input_paused:
+            self.input_paused = False
             for connection in self.connections:
                 connection.update_paused()
 
-    def drop_withheld(self) -> None:
+    def drop_fenced_output(self) -> None:
         """Discard the fenced output. The caller closes those connections next."""
         if self.withheld:
             for connection in self.connections:

@@ -185,7 +185,7 @@ class _Walk:
                 left -= self._look_at
                 mean = mean_unacked(queue, self._look_at // 2)
                 self.messages += queue.unacked_count * (mean + ENTRY_OVERHEAD)
-            ready = len(queue.ready) + queue.backlog.count - queue.backlog.aside
+            ready = len(queue.ready) + queue.backlog.count - queue.backlog.paged_out
             if ready:
                 left -= self._look_at
                 mean = mean_size(queue, self._look_at) or self._before.get(queue.uuid, _GUESS)

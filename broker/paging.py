@@ -46,7 +46,7 @@ class Paging:
         if self.overflow.failed is not None:
             raise StoreUnusable(self.overflow.failed)
         wanted = self.overflow.wanted()
-        moved = vhosts.set_aside(self.overflow, min(wanted, STEP)) if wanted > 0 else 0
+        moved = vhosts.page_out(self.overflow, min(wanted, STEP)) if wanted > 0 else 0
         was, self.behind = self.behind, self.overflow.behind
         self._next = now + (INTERVAL if moved or self.behind else IDLE)
         return was is not self.behind
@@ -54,6 +54,6 @@ class Paging:
     def relieve(self, vhosts: VirtualHosts) -> None:
         """At startup: page out all that is wanted, and wait until it has left memory."""
         while self.overflow is not None and (wanted := self.overflow.wanted()) > 0:
-            if not vhosts.set_aside(self.overflow, min(wanted, 8 * STEP)):
+            if not vhosts.page_out(self.overflow, min(wanted, 8 * STEP)):
                 return
             self.overflow.flush()

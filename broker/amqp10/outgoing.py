@@ -327,7 +327,7 @@ class Outgoing:
                 self._wait_for_room()
                 return
             broker = self._links.connection.broker
-            if broker.withheld or broker.input_held:
+            if broker.withheld or broker.input_paused:
                 # Output is fenced or input is paused, so nothing is delivered. `resume` follows when that
                 # ends. Nothing may wait for this until then, least of all a switchover.
                 self._links.connection.choke()

@@ -109,13 +109,13 @@ class EffectRunner:
             case ReadRegister() | SwapRegister():
                 node.authority.ask(request_of(effect))
             case Withhold():
-                node.broker.withhold()
+                node.broker.fence_output()
             case Resume():
                 node.broker.resume_output()
             case HoldInput():
-                node.broker.hold_input()
+                node.broker.pause_input()
             case TakeInput():
-                node.broker.take_input()
+                node.broker.resume_input()
             case Redial():
                 node.dials.due(now, at_once=True)
             case AdoptCluster(cluster_id=cluster_id):
@@ -124,7 +124,7 @@ class EffectRunner:
                 node.start_serving(epoch, now)
             case StopServing(reason=reason):
                 self.events["demoted"] += 1
-                node.broker.take_input()
+                node.broker.resume_input()
                 node.stop_serving(reason, now)
             case Answer(token=token, ok=ok, reason=reason, code=code):
                 node.answer(token, ok, reason, code)

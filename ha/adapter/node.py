@@ -170,7 +170,7 @@ class Node:
         self._rest(now)
         self.core.farewell()
         self._effects.run(now)
-        self.broker.drop_withheld()
+        self.broker.drop_fenced_output()
         self.broker.close_connections(320, SHUTDOWN, now)
         for queue in self.vhosts.queues_by_uuid.values():
             for epoch, ids in queue.snapshot().items():
@@ -406,7 +406,7 @@ class Node:
 
     def stop_serving(self, reason: str, now: float) -> None:
         """The gate holds already: nothing of what is flushed here is confirmed."""
-        self.broker.drop_withheld()
+        self.broker.drop_fenced_output()
         self._rest(now)
         text = f"CONNECTION_FORCED - this broker stops serving: {reason}"
         self.broker.close_connections(320, text, now, keep=lambda c: c.is_management)

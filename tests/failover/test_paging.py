@@ -28,7 +28,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield made.whole()
 
 
-def set_aside(pair: Pair, name: str) -> int:
+def paged_out(pair: Pair, name: str) -> int:
     code, out, err = pair.command("status", name, "--format", "json")
     assert code == 0, err
     found: int = json.loads(out)["paged"]
@@ -44,12 +44,12 @@ def test_a_deep_queue_survives_its_primary_and_its_next_restart(pair: Pair) -> N
         for number in range(COUNT):
             shop.publish(b"%d" % number + b"." * 300, "deep")
         shop.flush(PATIENCE)
-        pair.until(lambda: set_aside(pair, "left") > COUNT // 2, "messages to leave the primary's memory")
+        pair.until(lambda: paged_out(pair, "left") > COUNT // 2, "messages to leave the primary's memory")
     assert overflow(pair, "left") and overflow(pair, "right")
     pair.kill("left")
     code, _, err = pair.command("promote", "right")
     assert code == 0, err
-    assert set_aside(pair, "right") > COUNT // 2
+    assert paged_out(pair, "right") > COUNT // 2
     seen: list[int] = []
     with Consumer(pair.both, "deep", "half", prefetch=500) as consumer:
         while len(seen) < COUNT // 2:

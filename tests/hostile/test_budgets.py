@@ -338,12 +338,12 @@ def test_more_input_than_a_bound_is_not_read() -> None:
 def test_what_waits_is_not_served_while_an_alarm_keeps_publishers_waiting() -> None:
     hall = Hall(100, share=100)
     hall.hear(publish() * 5)
-    hall.world.broker.input_held = True
+    hall.world.broker.input_paused = True
     for connection in hall.world.broker.connections:
         connection.update_paused()
     assert [hall.turn() for _ in range(3)] == [0, 0, 0]
     assert not hall.world.broker.resuming
-    hall.world.broker.take_input()
+    hall.world.broker.resume_input()
     hall.turn()
     while hall.world.broker.resuming:
         hall.turn()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from broker.model.history.records import Entry, MessageId, id_of
-from broker.model.queue.message_run import MessageRun, Overflow, SetAside, as_runs, set_aside
+from broker.model.queue.message_run import MessageRun, Overflow, PagedOut, as_runs, page_out
 from broker.model.queue.priority_ready import PriorityReady
 
 WINDOW = 2000
@@ -30,12 +30,12 @@ def _last_of(run: MessageRun) -> MessageId:
 class Backlog:
     """`count`: messages in the backlog. The owner appends to `tail` itself and then raises `count`."""
 
-    __slots__ = ("_at", "_runs", "aside", "count", "tail")
+    __slots__ = ("_at", "_runs", "count", "paged_out", "tail")
 
     def __init__(self) -> None:
         self.tail: deque[Entry] = deque()
         self.count = 0
-        self.aside = 0
+        self.paged_out = 0
         """Messages of `count` that are paged out."""
         self._runs: list[MessageRun] = []
         self._at = 0
@@ -47,8 +47,8 @@ class Backlog:
         """Append a run above all others. The tail must be empty."""
         self._runs.append(run)
         self.count += run.left
-        if isinstance(run.raws, SetAside):
-            self.aside += run.left
+        if isinstance(run.raws, PagedOut):
+            self.paged_out += run.left
 
     def refill(self, ready: deque[Entry] | PriorityReady, window: int) -> None:
         """Move the oldest messages to `ready` until `ready` has `window` messages, or `_ROOM` bytes were
@@ -56,11 +56,11 @@ class Backlog:
         room = _ROOM
         while len(ready) < window and room > 0 and self._at < len(self._runs):
             run = self._runs[self._at]
-            left, aside = run.left, isinstance(run.raws, SetAside)
+            left, paged_out = run.left, isinstance(run.raws, PagedOut)
             entries = run.take()
             self._at += 1
             self.count -= left
-            self.aside -= left * aside
+            self.paged_out -= left * paged_out
             ready.extend(entries)
             room -= sum(len(raw) for _, _, raw in entries)
         if self._at == len(self._runs):
@@ -73,18 +73,18 @@ class Backlog:
             del self._runs[: self._at]
             self._at = 0
         for run in islice(self._runs, self._at, self._at + 4):
-            if isinstance(run.raws, SetAside):
+            if isinstance(run.raws, PagedOut):
                 run.raws.ahead()
 
-    def set_aside(self, overflow: Overflow, most: int) -> int:
+    def page_out(self, overflow: Overflow, most: int) -> int:
         """Page out about `most` bytes, newest messages first. Returns the bytes that left memory."""
         if self.tail:
             self._runs += as_runs(self.tail)
             self.tail.clear()
-        if self.aside == self.count:
+        if self.paged_out == self.count:
             return 0
-        octets, messages = set_aside(self._newest_first, overflow, most)
-        self.aside += messages
+        octets, messages = page_out(self._newest_first, overflow, most)
+        self.paged_out += messages
         return octets
 
     def _newest_first(self) -> Iterator[MessageRun]:
@@ -92,7 +92,7 @@ class Backlog:
 
     def clear(self) -> None:
         self.tail.clear()
-        self._runs, self._at, self.count, self.aside = [], 0, 0, 0
+        self._runs, self._at, self.count, self.paged_out = [], 0, 0, 0
 
     def put_back(self, entries: list[Entry]) -> list[Entry]:
         """Insert returned messages that belong into the backlog; returns the others. `entries` are sorted by

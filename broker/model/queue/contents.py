@@ -290,11 +290,11 @@ class QueueContents:
     def _unacked_entries(self) -> list[Entry]:
         return [entry for held in self._unacked.values() for entry in held.values()]
 
-    def set_aside(self, overflow: Overflow, most: int) -> int:
+    def page_out(self, overflow: Overflow, most: int) -> int:
         """Page out about `most` bytes, but never the oldest messages. Returns the bytes that left memory. A
         serving queue with priorities pages out nothing, because any of its messages may be the next."""
         if self.mode is Mode.REPLICA:
-            return self.replica.set_aside(overflow, most)
+            return self.replica.page_out(overflow, most)
         ready, backlog = self.ready, self.backlog
         if isinstance(ready, PriorityReady):
             return 0
@@ -304,7 +304,7 @@ class QueueContents:
             self.ready = self.back = deque(islice(ready, self.window))
         if backlog.count:
             self.back = backlog.tail
-        return backlog.set_aside(overflow, most)
+        return backlog.page_out(overflow, most)
 
     # -- ends of epochs
 

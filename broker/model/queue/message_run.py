@@ -47,7 +47,7 @@ class Overflow(Protocol):
         """Block until the stored bytes have left memory. Only at startup: it waits for the disk."""
 
 
-class SetAside:
+class PagedOut:
     """The bytes of a run, paged out to the overflow."""
 
     __slots__ = ("_number", "_overflow")
@@ -90,7 +90,7 @@ class MessageRun:
         self.gone: bytearray | None = None
         self.epoch = envelope.epoch
         self.envelope: Envelope | None = envelope
-        self.raws: RawRun | list[bytes] | SetAside | None = raws
+        self.raws: RawRun | list[bytes] | PagedOut | None = raws
 
     def remove(self, low: int, high: int) -> int:
         """Remove low..high, which must lie inside the run. Returns how many were live."""
@@ -119,12 +119,12 @@ class MessageRun:
         self.envelope = self.raws = self.gone = None
         self.head = self.last + 1
 
-    def set_aside(self, overflow: Overflow) -> int:
+    def page_out(self, overflow: Overflow) -> int:
         """Page out the bytes. Returns how many left memory; 0 if they had left before."""
         raws = self.raws
-        if raws is None or isinstance(raws, SetAside):
+        if raws is None or isinstance(raws, PagedOut):
             return 0
-        self.raws = SetAside(overflow, raws)
+        self.raws = PagedOut(overflow, raws)
         return max(1, len(raws.blob) if isinstance(raws, RawRun) else sum(map(len, raws)))
 
     def take(self) -> list[Entry]:
@@ -164,7 +164,7 @@ class MessageRun:
         ]
 
 
-def set_aside(
+def page_out(
     newest_first: Callable[[], Iterator[MessageRun]], overflow: Overflow, most: int
 ) -> tuple[int, int]:
     """Page out about `most` bytes of these runs, newest first. Returns the bytes and the messages that left
@@ -178,9 +178,9 @@ def set_aside(
         for run in newest_first():
             if octets >= most:
                 break
-            if first_look and isinstance(run.raws, SetAside):
+            if first_look and isinstance(run.raws, PagedOut):
                 break
-            out = run.set_aside(overflow)
+            out = run.page_out(overflow)
             if out:
                 octets, messages = octets + out, messages + run.left
         if octets:

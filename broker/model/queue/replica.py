@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from broker.model.history.epoch_ends import EpochEnd, EpochEnds, had
 from broker.model.history.records import EnqueueRun, Entry, Envelope, MessageId, RawRun
 from broker.model.history.replication_id_set import Range, ReplicationIdSet
-from broker.model.queue.message_run import MessageRun, Overflow, set_aside, stretches
+from broker.model.queue.message_run import MessageRun, Overflow, page_out, stretches
 
 _COMPACT_AT = 64
 """Dead runs tolerated in an epoch's index before it is rewritten, even if they are over half of it."""
@@ -370,9 +370,9 @@ class ReplicaContents:
                     yield run
         self.clear()
 
-    def set_aside(self, overflow: Overflow, most: int) -> int:
+    def page_out(self, overflow: Overflow, most: int) -> int:
         """Page out about `most` bytes, newest messages first. Returns the bytes that left memory."""
-        return set_aside(self._newest_first, overflow, most)[0]
+        return page_out(self._newest_first, overflow, most)[0]
 
     def _newest_first(self) -> Iterator[MessageRun]:
         for _, epoch in sorted(self._epochs.items(), reverse=True):

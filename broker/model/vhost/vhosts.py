@@ -216,7 +216,7 @@ class VirtualHosts(Shared):
         removals.behind = bool(pending)
         return sent
 
-    def set_aside(self, overflow: Overflow, most: int) -> int:
+    def page_out(self, overflow: Overflow, most: int) -> int:
         """Page out about `most` bytes of messages, from the deepest queues first. Returns the bytes that left
         memory."""
         done = 0
@@ -224,7 +224,7 @@ class VirtualHosts(Shared):
         for queue in sorted(deep, key=lambda queue: -queue.total_count):
             if done >= most:
                 break
-            done += queue.set_aside(overflow, most - done)
+            done += queue.page_out(overflow, most - done)
             self._paging.add(queue)
         return done
 
@@ -232,7 +232,7 @@ class VirtualHosts(Shared):
     def paged(self) -> int:
         """Paged-out messages of serving queues."""
         self._paging = {queue for queue in self._paging if not queue.deleted}
-        return sum(queue.backlog.aside for queue in self._paging)
+        return sum(queue.backlog.paged_out for queue in self._paging)
 
     @property
     def octets(self) -> int:

@@ -148,7 +148,7 @@ def test_many_expired_messages_neither_block_others_nor_hide_fresh_ones(
         client.raw(message(1, b"old", "", "q") * AT_ONCE)
     queue = world.vhost.queues["q"]
     if "paged" in consumers:
-        queue.set_aside(VirtualOverflow(), 10**9)
+        queue.page_out(VirtualOverflow(), 10**9)
     waiting = [world.open() for _ in range(2 if consumers == "two" else 1)]
     world.now += 2
     for one in waiting * (2 if "channel" in consumers else 1):

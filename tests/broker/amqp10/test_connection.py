@@ -243,11 +243,11 @@ def test_dropped_fenced_output_is_never_sent() -> None:
     talker = Talker(world)
     link = talker.sender("q")
     talker.receiver("q", credit=10)
-    world.broker.withhold()
+    world.broker.fence_output()
     (delivery,) = talker.send(link, Message(body=b"1"))
     assert not delivery.settled
     assert talker.take() == b""
-    world.broker.drop_withheld()
+    world.broker.drop_fenced_output()
     world.broker.close_connections(320, "CONNECTION_FORCED - this broker is a backup now", world.now)
     talker.turn()
     assert not delivery.settled and delivery.remote_state == 0
@@ -260,7 +260,7 @@ def test_a_temporary_queue_does_not_end_while_output_is_withheld() -> None:
     world = world10()
     talker = Talker(world)
     talker.receiver(None)
-    world.broker.withhold()
+    world.broker.fence_output()
     talker.connection.lost(world.now)
     world.tick()
     assert world.vhost.queues
@@ -274,7 +274,7 @@ def test_fenced_output_is_sent_when_output_resumes() -> None:
     world.open().call(1, "queue.declare", queue="q")
     talker = Talker(world)
     link = talker.sender("q")
-    world.broker.withhold()
+    world.broker.fence_output()
     (delivery,) = talker.send(link, Message(body=b"1"))
     assert not delivery.settled
     world.broker.resume_output()

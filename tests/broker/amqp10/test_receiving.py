@@ -93,11 +93,11 @@ def test_a_drain_does_not_delay_a_switchover_and_resumes_without_one() -> None:
     assert said
     talker.transport.pop(len(said))
     talker.connection.receive(said, world.now)
-    world.broker.hold_input()
+    world.broker.pause_input()
     world.tick()
     assert not world.broker.holding
     assert link.draining()
-    world.broker.take_input()
+    world.broker.resume_input()
     talker.turn()
     assert _bodies(talker, link) == [b"1", b"2"]
     assert link.credit == 0 and not link.draining()

@@ -39,7 +39,7 @@ def called_off(pair: Pair, answers: list[dict[str, Any]]) -> str:
         pair.run(STEP)
     assert pair.now - begun <= a.running.core.tuning.ack_timeout + 2 * STEP
     assert not answers[0]["ok"]
-    assert (a.running.core.epoch, a.running.broker.input_held) == (epoch, False)
+    assert (a.running.core.epoch, a.running.broker.input_paused) == (epoch, False)
     position = pair.publish(a, "q", "y")
     pair.until(lambda: pair.confirmed(a, position), limit=5.0)
     return str(answers[0]["reason"])

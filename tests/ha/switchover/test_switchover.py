@@ -114,7 +114,7 @@ def test_a_demotion_meanwhile_ends_it() -> None:
     assert pair.ask(a, "demote")["ok"]
     assert answers[0]["reason"] == "not switched over to b: demoted meanwhile"
     assert a.status == "joining"
-    assert not a.running.broker.input_held
+    assert not a.running.broker.input_paused
 
 
 def hostile(epoch: Callable[[int], int], n: Callable[[int], int]) -> Callable[[Pair], bytes]:

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 
 from broker.model.history.records import RawRun
-from broker.model.queue.message_run import SetAside
+from broker.model.queue.message_run import PagedOut
 from broker.model.queue.queue import Mode, Queue
 from broker.model.queue.replica import ReplicaContents
 from tests.simulation.harness.inspection import entries, key_of, queue_of
@@ -116,7 +116,7 @@ class QueueIndex:
             self._top[epoch] = newest
 
 
-def _keys(raws: RawRun | SetAside | list[bytes]) -> list[str]:
+def _keys(raws: RawRun | PagedOut | list[bytes]) -> list[str]:
     if isinstance(raws, RawRun):
         found = KEY.findall(raws.blob)
         if len(found) == len(raws.lengths):

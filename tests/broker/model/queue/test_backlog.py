@@ -91,7 +91,7 @@ class Side:
 
     def page(self, most: int) -> None:
         if self.overflow is not None:
-            self.vhost.whole.set_aside(self.overflow, most)
+            self.vhost.whole.page_out(self.overflow, most)
 
 
 class PagedAndNot(RuleBasedStateMachine):
@@ -187,7 +187,7 @@ class PagedAndNot(RuleBasedStateMachine):
         self.both(lambda side: {e: ids.ranges() for e, ids in side.gone.items()})
         paged = self.sides[1].queue
         assert not paged.backlog.count or paged.ready
-        assert 0 <= paged.backlog.aside <= paged.backlog.count
+        assert 0 <= paged.backlog.paged_out <= paged.backlog.count
 
     @invariant()
     def pieces_are_the_same(self) -> None:
@@ -235,7 +235,7 @@ def test_a_deep_queue_is_served_from_paged_out_messages() -> None:
         envelope = Envelope(1, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9)
         side.queue.enqueue_run(envelope, [b"%d" % n for n in range(first, first + 100)])
         side.page(10**9)
-    assert len(side.queue.ready) == 3 and side.queue.backlog.aside == 4997
+    assert len(side.queue.ready) == 3 and side.queue.backlog.paged_out == 4997
     side.consume()
     side.takers[0].credits = 10_000
     side.queue.schedule()

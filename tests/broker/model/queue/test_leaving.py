@@ -100,7 +100,7 @@ def test_no_message_is_routed_to_one(world: World) -> None:
 
 def test_nothing_ends_while_another_node_may_serve(world: World) -> None:
     left(world, exclusive=True)
-    world.broker.withhold()
+    world.broker.fence_output()
     before = len(world.vhost.queues)
     world.broker.end_tick(world.now, int(world.now * 1000))
     assert len(world.vhost.queues) == before

@@ -141,9 +141,9 @@ def test_a_limit_on_bytes_counts_paged_out_messages_too(shop: Shop) -> None:
     shop.vhost.whole.window = 2
     queue = shop.queue()
     shop.publish(6, body=b"four")
-    queue.set_aside(VirtualOverflow(), 1000)
+    queue.page_out(VirtualOverflow(), 1000)
     shop.publish(1, body=b"four")
-    assert queue.backlog.aside == 4 and queue.ready_octets == 0
+    assert queue.backlog.paged_out == 4 and queue.ready_octets == 0
     shop.policy({"max-length-bytes": 100})
     assert queue.ready_octets == 28
     shop.policy({"max-length-bytes": 13})
@@ -191,7 +191,7 @@ def test_large_ones_that_are_too_much_leave_in_several_ticks_too(
     shop.vhost.whole.window = 2
     queue = shop.queue()
     shop.publish(20, body=b"x" * 1000)
-    queue.set_aside(VirtualOverflow(), 1 << 20)
+    queue.page_out(VirtualOverflow(), 1 << 20)
     shop.policy({"max-length-bytes": 3000})
     shop.tick()
     assert queue.message_count == 20 - 2 * ROUNDS

@@ -37,7 +37,7 @@ class Acked22:
         journal.on_delivery.append(self.delivery)
 
     def ticked(self, machine: Machine, now: float) -> None:
-        if machine.running.broker.input_held:
+        if machine.running.broker.input_paused:
             self._deaf.add(machine.name)
         elif machine.name in self._deaf:
             self.ended(machine, now)

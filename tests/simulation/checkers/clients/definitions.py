@@ -109,7 +109,7 @@ class Temporaries18:
     def look(self, machine: Machine) -> None:
         """While it withholds, or hears nobody, nobody's time is over; and it begins anew afterwards."""
         broker = machine.running.broker
-        if broker.withheld or broker.input_held:
+        if broker.withheld or broker.input_paused:
             self.last_withheld = self.journal.clock.now
 
     def resumed(self) -> None:
