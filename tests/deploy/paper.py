@@ -1,7 +1,7 @@
 """docs/runbook.md and README.md as tests read them: boxes of commands, each marked with where it is run.
 
 A box is a fenced block. The comment `<!-- checked: WHERE -->` stands right before it, or the word WHERE
-behind its language.
+behind its language. A box that no test can run has the comment `<!-- not run: REASON -->` instead.
 """
 
 from __future__ import annotations
@@ -34,6 +34,18 @@ README_WHERE = {
     "kit": "on a broker of its own (test_readme)",
     "pair": "as a user would (test_readme)",
 }
+HOW_TO = ROOT / "docs" / "how-to"
+HOW_TO_WHERE = {
+    "rabbitmq": FROM_RABBITMQ_WHERE["rabbitmq"],
+    "broker": "on a broker of its own (test_how_to)",
+    "archive": "on the data directory of a broker (test_how_to)",
+    "mirror": "on two brokers (test_how_to)",
+    "usage": "read by the command line's own parser (test_how_to)",
+    "python": "compiled, and its imports done (test_how_to)",
+    "celery": "the settings of tests/interop/celery_tasks.py",
+    "security": "run and loaded by tests/understudy/config/test_security_paper.py",
+    "not run": "not at all; the page says why",
+}
 _FENCE = "```"
 
 
@@ -60,6 +72,8 @@ def boxes(paper: Path = PAPER, where: Mapping[str, str] = WHERE) -> list[Box]:
             section = heading[1]
         if marked := re.fullmatch(r"<!-- checked: (\w+) -->", line):
             mark = marked[1]
+        if re.fullmatch(r"<!-- not run: \S.* -->", line):
+            mark = "not run"
         if line.startswith(_FENCE):
             language, _, behind = line.removeprefix(_FENCE).partition(" ")
             mark = behind or mark

@@ -1,0 +1,173 @@
+"""docs/how-to: each box of commands is run as it stands there, or read by the command line's own parser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pika
+import pytest
+
+from tests.deploy import paper
+from tests.deploy.tools import PATIENCE
+from tests.understudy.serving import serving
+from understudy.cli.main import cli
+
+PAGES = sorted(paper.HOW_TO.glob("*.md"))
+ADDRESS = re.compile(r"\b(192\.0\.2\.1|127\.0\.0\.1):5672\b")
+COMMANDS = cli.list_commands(click.Context(cli))
+DEFINITIONS = {
+    "rabbit_version": "3.13.7",
+    "vhosts": [{"name": "/"}],
+    "queues": [{"name": "orders", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}],
+}
+
+
+def boxes(page: str, where: str) -> list[paper.Box]:
+    """Those of a page that are run there; at least one."""
+    found = [box for box in paper.boxes(paper.HOW_TO / page, paper.HOW_TO_WHERE) if box.where == where]
+    assert found, f"{page} has no box that is run {paper.HOW_TO_WHERE[where]}"
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_box_says_where_it_is_run(page: Path) -> None:
+    paper.boxes(page, paper.HOW_TO_WHERE)
+    outside = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"\n\n {4,}\S", outside), "a box without a fence"
+
+
+def test_every_kind_of_check_is_used() -> None:
+    used = {box.where for page in PAGES for box in paper.boxes(page, paper.HOW_TO_WHERE)}
+    assert used == set(paper.HOW_TO_WHERE)
+
+
+def calls(box: paper.Box) -> Iterator[list[str]]:
+    """The words behind each `understudy` of a box, without the brackets around what may be left out."""
+    text = re.sub(r"\$\([^)]*\)", "SHELL", re.sub(r"\\\n\s*", "", box.text))
+    for line in text.splitlines():
+        for piece in re.split(r" && | \|\| | \| |; ", line.partition("  #")[0]):
+            if called := re.search(r"(?:^|[\s=/])understudy (.+)", piece):
+                words = shlex.split(re.sub(r"[\[\]]|\.\.\.", "", called[1]))
+                if words[0] in COMMANDS:
+                    yield words
+
+
+def parsed(words: list[str]) -> None:
+    """Fails for an unknown command or option, and without an argument that must be given."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="understudy")
+    while isinstance(command, click.Group):
+        name, *words = words
+        inner = command.get_command(context, name)
+        assert inner is not None, f"{context.command_path} has no command {name}"
+        command, context = inner, click.Context(inner, parent=context, info_name=name)
+    given, left, _ = command.make_parser(context).parse_args(words)
+    missing = [
+        each.name
+        for each in command.params
+        if each.required
+        and not (isinstance(value := given.get(each.name or ""), str | list | tuple) and value)
+    ]
+    assert not left and not missing, f"{context.command_path}: left {left}, missing {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_and_options_exist(page: Path) -> None:
+    for box in paper.boxes(page, paper.HOW_TO_WHERE):
+        found = list(calls(box))
+        assert found or box.where != "usage", box
+        for words in found:
+            parsed(words)
+
+
+@pytest.mark.parametrize("words", ["nothing", "status --nowhere", "backup ONE"])
+def test_the_parser_refuses_what_does_not_exist(words: str) -> None:
+    with pytest.raises((AssertionError, click.UsageError)):
+        parsed(words.split())
+
+
+def test_the_python_of_the_pages_compiles_and_imports() -> None:
+    for page in PAGES:
+        for box in paper.boxes(page, paper.HOW_TO_WHERE):
+            if box.where == "python":
+                compile(box.text, page.name, "exec")
+                exec("\n".join(re.findall(r"^(?:from|import) .*", box.text, re.MULTILINE)), {})
+
+
+def shell(text: str, folder: Path, stdin: str = "", behind: str = "") -> str:
+    """What the commands print; `behind` ends each of `understudy`. The first failure ends them."""
+    program = f"{shlex.quote(sys.executable)} -m understudy"
+    done = subprocess.run(
+        ["sh", "-e", "-c", f'understudy() {{ {program} "$@" {behind}; }}\n{text}'],
+        cwd=folder,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 2,
+        check=False,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_definitions(tmp_path: Path) -> None:
+    """An administrator of the configuration, `guest`, does what the page says."""
+    (tmp_path / "rabbit.json").write_text(json.dumps(DEFINITIONS))
+    files, http, objects = (box.text for box in boxes("definitions-import.md", "broker"))
+    with serving(tmp_path / "data") as node:
+        shell(ADDRESS.sub(str(node.amqp), files), tmp_path)
+        exported = json.loads((tmp_path / "mine.json").read_text())
+        assert [queue["name"] for queue in exported["queues"]] == ["orders"]
+        if shutil.which("curl") is not None:
+            (tmp_path / "mine.json").unlink()
+            shell(http.replace("127.0.0.1:15672", str(node.http)), tmp_path)
+            assert json.loads((tmp_path / "mine.json").read_text()) == exported
+        objects = objects.replace("user add shop", "user add shop --stdin")
+        listed = shell(objects, tmp_path, "a word\n", f"-b {node.amqp}")
+        for name in ("shop", "short-replies"):
+            assert name in listed
+
+
+def test_an_archive_is_made_and_restored(tmp_path: Path) -> None:
+    (box,) = boxes("backup-restore.md", "archive")
+    with serving(tmp_path / "DATA_DIR") as node:
+        with_message(node.amqp.port)
+        shell(box.text, tmp_path)
+    with serving(tmp_path / "NEW_DATA_DIR") as node:
+        assert depth(node.amqp.port) == 1
+
+
+def test_a_queue_is_mirrored_and_left(tmp_path: Path) -> None:
+    """On one machine, with a password of their own; `a1` and `a2` are one broker."""
+    (box,) = boxes("mirror-queue.md", "mirror")
+    word = ("--set", "ha.password=a word")
+    with serving(tmp_path / "a", *word) as source, serving(tmp_path / "b", *word) as mirror:
+        with_message(source.amqp.port)
+        names = {"a1:5672": source.amqp, "a2:5672": source.amqp, "b:5672": mirror.amqp}
+        printed = shell(re.sub(r"\b(a1|a2|b):5672", lambda found: str(names[found[0]]), box.text), tmp_path)
+        assert "orders.copy" in printed
+
+
+def with_message(port: int) -> None:
+    """A durable queue `orders` with one persistent message."""
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("orders", durable=True)
+    channel.basic_publish("", "orders", b"order 1", pika.BasicProperties(delivery_mode=2))
+    connection.close()
+
+
+def depth(port: int) -> int:
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    found = connection.channel().queue_declare("orders", passive=True)
+    connection.close()
+    return int(found.method.message_count)
