@@ -90,10 +90,12 @@ class EffectRunner:
     def _one(self, effect: Effect, now: float) -> None:
         node = self._node
         match effect:
-            case SendStream(peer=peer, parts=parts):
-                self._stream(peer, parts)
-            case SendMethod(peer=peer, method=method, payload=payload):
-                self._send(peer, method, payload)
+            case SendStream() | SendMethod() | ClosePeer() | ExpelPeer():
+                self._to_peer(effect)
+            case Withhold() | Resume() | HoldInput() | TakeInput():
+                self._gate(effect)
+            case StartServing() | StopServing() | Announce():
+                self._role(effect, now)
             case Note(kind=kind, fields=fields):
                 self._note(kind, dict(fields))
             case Log(sentence=sentence, code=""):
@@ -102,32 +104,54 @@ class EffectRunner:
                 node.warn(Coded(code, sentence))
             case SaveRecord(record=record, incomplete=incomplete):
                 node.save_record(record, incomplete)
-            case ClosePeer(peer=peer, code=code, text=text):
-                self._close(peer, code, text)
-            case ExpelPeer(peer=peer, text=text):
-                self._expel(peer, text)
             case ReadRegister() | SwapRegister():
                 node.authority.ask(request_of(effect))
-            case Withhold():
-                node.broker.fence_output()
-            case Resume():
-                node.broker.resume_output()
-            case HoldInput():
-                node.broker.pause_input()
-            case TakeInput():
-                node.broker.resume_input()
             case Redial():
                 node.dials.due(now, at_once=True)
             case AdoptCluster(cluster_id=cluster_id):
                 node.adopt_cluster(cluster_id)
+            case Answer(token=token, ok=ok, reason=reason, code=code):
+                node.answer(token, ok, reason, code)
+            case _:
+                assert_never(effect)
+
+    def _to_peer(self, effect: SendStream | SendMethod | ClosePeer | ExpelPeer) -> None:
+        match effect:
+            case SendStream(peer=peer, parts=parts):
+                self._stream(peer, parts)
+            case SendMethod(peer=peer, method=method, payload=payload):
+                self._send(peer, method, payload)
+            case ClosePeer(peer=peer, code=code, text=text):
+                self._close(peer, code, text)
+            case ExpelPeer(peer=peer, text=text):
+                self._expel(peer, text)
+            case _:
+                assert_never(effect)
+
+    def _gate(self, effect: Withhold | Resume | HoldInput | TakeInput) -> None:
+        """Fence or release the clients' output, pause or resume their input."""
+        broker = self._node.broker
+        match effect:
+            case Withhold():
+                broker.fence_output()
+            case Resume():
+                broker.resume_output()
+            case HoldInput():
+                broker.pause_input()
+            case TakeInput():
+                broker.resume_input()
+            case _:
+                assert_never(effect)
+
+    def _role(self, effect: StartServing | StopServing | Announce, now: float) -> None:
+        node = self._node
+        match effect:
             case StartServing(epoch=epoch):
                 node.start_serving(epoch, now)
             case StopServing(reason=reason):
                 self.events["demoted"] += 1
                 node.broker.resume_input()
                 node.stop_serving(reason, now)
-            case Answer(token=token, ok=ok, reason=reason, code=code):
-                node.answer(token, ok, reason, code)
             case Announce():
                 self.events[effect.event] += 1
                 if effect.reason == FORCED:

@@ -149,18 +149,19 @@ class JoinRequest:
             return codes.JOIN_SAME_NUMBER.say(number=self.number)
         if self.name == me.name:
             return codes.JOIN_SAME_NAME.say(name=self.name)
-        for backup in backups:
-            if backup.peer is None:
-                continue
-            if backup.who.node_id == self.who.node_id:
-                if backup.life != self.life and self.who.number <= backup.who.number:  # it is no restart
-                    return codes.JOIN_IDENTITY_COPIED.say(name=backup.name, way=COPY)
-                continue
-            # Found out now, not when one of the two serves and the other can no longer follow it.
-            if backup.number == self.number:
-                return codes.JOIN_BACKUP_SAME_NUMBER.say(name=backup.name, number=self.number)
-            if backup.name == self.name:
-                return codes.JOIN_BACKUP_SAME_NAME.say(name=self.name)
+        clashes = (self._clash(backup) for backup in backups if backup.peer is not None)
+        return next((clash for clash in clashes if clash is not None), None)
+
+    def _clash(self, backup: Joined) -> Coded | None:
+        """Why this peer and the backup cannot both be in the pair, or None."""
+        if backup.who.node_id == self.who.node_id:
+            restarted = backup.life == self.life or self.who.number > backup.who.number
+            return None if restarted else codes.JOIN_IDENTITY_COPIED.say(name=backup.name, way=COPY)
+        # Found out now, not when one of the two serves and the other can no longer follow it.
+        if backup.number == self.number:
+            return codes.JOIN_BACKUP_SAME_NUMBER.say(name=backup.name, number=self.number)
+        if backup.name == self.name:
+            return codes.JOIN_BACKUP_SAME_NAME.say(name=self.name)
         return None
 
 

@@ -249,12 +249,7 @@ def tell(plan: Plan) -> Story:
     for machine in world.machines:
         machine.tap = last.before(machine.tap)
     with _inside_told(world, heard):
-        try:
-            world.run()
-        except Violation as violation:
-            story.failure = str(violation)
-        except Exception as error:
-            story.failure = f"{type(error).__name__}: {error}"
+        story.failure = _failure(world)
     if story.failure is not None:
         told = len(story.events)
         last.tell()
@@ -265,6 +260,17 @@ def tell(plan: Plan) -> Story:
         heard(Event(round(world.clock.now, 6), "end", "", readable(story.failure)))
     story.trace_hash = world.clock.trace_hash()
     return story
+
+
+def _failure(world: World) -> str | None:
+    """Run the world to its end. What a checker objected to, or what broke the run; None if it is sound."""
+    try:
+        world.run()
+    except Violation as violation:
+        return str(violation)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _unheard(world: World, event: Event) -> bool:

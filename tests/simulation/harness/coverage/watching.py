@@ -81,7 +81,7 @@ REFUSALS = (
     + arguments_of([ha_broker, switchover, plans], frozenset({"with_next"}), 0)
 )
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
-JOIN_REFUSALS = returns_of(hello, "refusal")
+JOIN_REFUSALS = returns_of(hello, "refusal") + returns_of(hello, "_clash")
 HINDRANCES = arguments_of([plans], frozenset({"_taken_back"}), 1) + returns_of(switchover, "_missing")
 LOSSES = (
     arguments_of([primary], frozenset({"_lose"}), 1)
