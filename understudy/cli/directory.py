@@ -17,7 +17,7 @@ import click
 from broker.model.vhost.policy_rules import without_effect
 from understudy import codes
 from understudy.cli.node import everything, primary_of, question, rows, status_of, wide_console
-from understudy.cli.options import Failed, Wrong, broker_options, given_password
+from understudy.cli.options import Failed, Wrong, broker_options, given_password, stdin_option
 from understudy.definitions.apply import DEFINE
 from understudy.definitions.parse import VHOST
 from understudy.definitions.strict_json import DefinitionsError, read_json
@@ -182,7 +182,7 @@ def list_users(**broker: Any) -> None:
 @user.command("add")
 @click.argument("name")
 @click.option("--tag", "tags", multiple=True, help="For example administrator; may be repeated.")
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
+@stdin_option
 @broker_options
 def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) -> None:
     """Make NAME a user; asks for the password."""
@@ -198,7 +198,7 @@ def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) 
 
 @user.command("password")
 @click.argument("name")
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
+@stdin_option
 @broker_options
 def change_password(name: str, from_stdin: bool, **broker: Any) -> None:
     """Give NAME another password; open connections stay."""

@@ -26,14 +26,15 @@ from understudy.cli.options import (
     Judge,
     JudgeGroup,
     cell,
+    duration_value,
     format_option,
     leave,
+    ledger_folders,
     no_folder,
     progress_bar,
     stop,
     unreadable,
 )
-from understudy.config.types import parse_positive_duration
 from understudy.ledger.compaction import Kept, compact, finish
 from understudy.ledger.conversion import EVENTS, FIELDS, NEEDED, TIMES, Mapped, Unconvertible, convert
 from understudy.ledger.inspection import Report, inspect_all
@@ -49,18 +50,6 @@ _PLAIN_WIDTH = 140
 @click.group(cls=JudgeGroup)
 def ledger() -> None:
     """Maintain the files of ledgers: check, compact, prune, convert."""
-
-
-_FOLDERS = click.argument(
-    "folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path)
-)
-
-
-def _age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    try:
-        return None if value is None else parse_positive_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _found(folders: tuple[Path, ...]) -> tuple[list[Series], int]:
@@ -105,7 +94,7 @@ def _when(us: int) -> str:
 
 
 @ledger.command(cls=Judge)
-@_FOLDERS
+@ledger_folders
 @format_option
 def check(folders: tuple[Path, ...], form: str) -> None:
     """Show the ledgers below each LEDGER_DIR, and whether they are whole.
@@ -153,9 +142,12 @@ def _check_row(report: Report) -> list[str]:
 
 
 @ledger.command("compact", cls=Judge)
-@_FOLDERS
+@ledger_folders
 @click.option(
-    "--older-than", callback=_age, metavar="DURATION", help="Only files older than this, such as 1d."
+    "--older-than",
+    callback=duration_value,
+    metavar="DURATION",
+    help="Only files older than this, such as 1d.",
 )
 @format_option
 def compact_command(folders: tuple[Path, ...], older_than: float | None, form: str) -> None:
@@ -214,8 +206,10 @@ def _tell_kept(kept: list[str]) -> None:
 
 
 @ledger.command("prune", cls=Judge)
-@_FOLDERS
-@click.option("--keep", callback=_age, required=True, metavar="DURATION", help="Age to keep, such as 30d.")
+@ledger_folders
+@click.option(
+    "--keep", callback=duration_value, required=True, metavar="DURATION", help="Age to keep, such as 30d."
+)
 @click.option("--damaged", is_flag=True, help="Also prune ledgers with gaps or invalid lines.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @format_option

@@ -74,6 +74,13 @@ class JudgeGroup(Judge, click.Group):
     """A group of such commands."""
 
 
+def ledger_folders(function: Function) -> Function:
+    """`LEDGER_DIR...`, as `folders`: for commands that read ledgers."""
+    return click.argument(
+        "folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path)
+    )(function)  # fmt: skip
+
+
 def unreadable(folders: Iterable[Path]) -> str | None:
     """What of the ledgers below the folders may not be read, and why: what is passed over in silence would
     not be missed. None: all may be."""
@@ -233,6 +240,13 @@ def progress_bar(what: str, total: int, column: ProgressColumn) -> Iterator[Call
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)
         yield lambda amount: bar.advance(task, amount)
+
+
+def stdin_option(function: Function) -> Function:
+    """`--stdin`: for commands that call `given_password`."""
+    return click.option(
+        "--stdin", "from_stdin", is_flag=True, help="Read the password from standard input."
+    )(function)  # fmt: skip
 
 
 def given_password(*, from_stdin: bool) -> str:

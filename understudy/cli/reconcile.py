@@ -20,7 +20,7 @@ from rich.table import Table
 
 from spark.exit_codes import OF_VERDICT
 from understudy.cli.exit_codes import NOTHING, UNDONE
-from understudy.cli.options import Judge, cell, no_folder, stop, unreadable
+from understudy.cli.options import Judge, cell, ledger_folders, no_folder, stop, unreadable
 from understudy.shared.text import shown
 
 _fail = partial(stop, "reconcile")
@@ -31,7 +31,7 @@ SHOWN_FINDINGS = 20
 
 
 @click.command(name="reconcile", cls=Judge)
-@click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
+@ledger_folders
 @click.option(
     "--master",
     metavar="URL",

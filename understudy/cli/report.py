@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from understudy.cli.exit_codes import NOTHING, UNDONE
-from understudy.cli.options import Judge, cell, no_folder, stop, unreadable
+from understudy.cli.options import Judge, cell, ledger_folders, no_folder, stop, unreadable
 from understudy.cli.reconcile import driven
 from understudy.report import short_length, write
 from understudy.shared.text import shown
@@ -47,7 +47,7 @@ def moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> i
 
 
 @click.command(name="report", cls=Judge)
-@click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
+@ledger_folders
 @click.option(
     "--since",
     callback=moment,

@@ -9,7 +9,7 @@ import click
 
 from understudy import codes
 from understudy.cli.exit_codes import FAILED
-from understudy.cli.options import Failed, Wrong, given_password, leave
+from understudy.cli.options import Failed, Wrong, given_password, leave, stdin_option
 from understudy.cli.process import heard, quiet
 from understudy.config.load import load
 from understudy.config.settings import ConfigError
@@ -71,7 +71,7 @@ def serve(
 @click.command()
 @click.argument("user")
 @click.option("--administrator", is_flag=True, help="May promote, demote and ask for the status.")
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
+@stdin_option
 def passwd(user: str, administrator: bool, from_stdin: bool) -> None:
     """Hash a password and print the lines that make USER a user in the configuration file."""
     from broker.security.authenticator import hash_password

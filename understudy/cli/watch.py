@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import click
 
 from understudy.cli.exit_codes import DONE, FOUND, NOTHING, UNDONE
-from understudy.cli.options import Judge, no_folder, stop, unreadable
-from understudy.config.types import parse_positive_duration
+from understudy.cli.options import Judge, duration_value, ledger_folders, no_folder, stop, unreadable
 
 if TYPE_CHECKING:
     from spark.watch.query import Told, Watch
@@ -30,18 +29,6 @@ LAST_WORDS = 5.0
 ONCE_WORDS = 30.0
 
 
-class _Duration(click.ParamType[float]):
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            return parse_positive_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not (urlsplit(value).scheme in ("http", "https") and urlsplit(value).hostname):
         raise click.BadParameter(f"{value!r} is no http or https URL")
@@ -49,7 +36,7 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
 
 
 @click.command(name="watch", cls=Judge)
-@click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
+@ledger_folders
 @click.option(
     "--checkpoint",
     metavar="DIR",
@@ -58,21 +45,24 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
 )
 @click.option(
     "--retention",
-    type=_Duration(),
+    metavar="DURATION",
+    callback=duration_value,
     default="1h",
     show_default=True,
     help="How long a message without a known fate is watched.",
 )
 @click.option(
     "--heartbeat",
-    type=_Duration(),
+    metavar="DURATION",
+    callback=duration_value,
     default="5s",
     show_default=True,
     help="Expected ledger heartbeat interval; three missed heartbeats raise an alarm.",
 )
 @click.option(
     "--grace",
-    type=_Duration(),
+    metavar="DURATION",
+    callback=duration_value,
     default="1s",
     show_default=True,
     help="How much later than others a ledger may reach this folder (copies).",
