@@ -49,6 +49,14 @@ def test_it_is_built_of_all_packages_and_nothing_else() -> None:
     assert {word for words in copied for word in words.split()} >= set(SOURCES)
 
 
+def test_both_images_run_the_same() -> None:
+    """That of the tree, and that of the wheel, which compose.yml builds."""
+    stages = [
+        path.read_text().rpartition("\nFROM ")[2] for path in (FILE, FILE.with_name("Containerfile.wheel"))
+    ]
+    assert stages[0] == stages[1]
+
+
 def test_what_runs_is_not_root_and_says_whether_it_is_well() -> None:
     told = instructions()
     last = max(i for i, (name, _) in enumerate(told) if name == "FROM")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("understudy", "broker", "ha", "spark", "resource_agent")
@@ -89,6 +92,31 @@ def test_the_files_for_a_machine_are_shown_away_from_the_tree(outside: Path) -> 
     command = (outside / "bin" / "understudy", "deploy", "show", "compose", "compose.yml")
     done = run(*command, cwd=outside)
     assert done.stdout == (ROOT / "deploy" / "container" / "compose.yml").read_text(), done.stderr
+
+
+def test_the_pair_in_containers_is_built_away_from_the_tree(
+    wheel: Path, outside: Path, tmp_path: Path
+) -> None:
+    """The folder that the command writes has all that the build reads. It installs the wheel beside."""
+    command = (outside / "bin" / "understudy", "deploy", "show", "compose", "--output", "pair")
+    done = run(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "pair" / "container"
+    nodes = yaml.safe_load((folder / "compose.yml").read_text())["services"].values()
+    ((context, file),) = {(node["build"]["context"], node["build"]["dockerfile"]) for node in nodes}
+    text = (folder / context / file).read_text()
+    sources = [
+        name for line in re.findall(r"^COPY (?!--from)(.*)", text, re.MULTILINE) for name in line.split()[:-1]
+    ]
+    assert sources == ["Containerfile.wheel", "*.whl"] and (folder / context / sources[0]).is_file()
+    shutil.copy(wheel, folder / context)
+    (package,) = re.findall(r"^ARG PACKAGE=(\S+)$", text, re.MULTILINE)
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps")
+    done = run(
+        *pip, "--find-links", folder / context, "--target", tmp_path / "installed", package, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "installed" / "bin" / "understudy").exists()
 
 
 def test_the_client_kit_is_a_distribution_of_its_own(tmp_path: Path) -> None:
