@@ -84,14 +84,15 @@ class BrokerSection(_Section):
     segment_size: Size = Field(default=32 * 2**20, ge=2**16, le=2**32)
     """The store begins a new file at this size, and gives space back by whole files. At least 64 KiB."""
     heartbeat: DurationOrZero = Field(default=60.0, le=65535)
-    """Offered to clients, in whole seconds, at most 65535 s (16 bits on the wire); `0s`: none."""
+    """The heartbeat interval offered to clients, in whole seconds, at most 65535 s. `0s`: no heartbeats."""
     handshake_timeout: Duration = 10.0
-    """From accept to connection.open. A joining node holds clients for this long."""
+    """Longest time from a connection's accept to its `connection.open`. A joining node lets clients wait for
+    this long, and then refuses them."""
     stop_timeout: Duration = 5.0
     """How long a stopping node waits for clients to close. Under Pacemaker the agent sets `1s`, because
     clients were closed at the demotion."""
     frame_max: int = Field(default=131072, ge=4096, le=2**31 - 1)
-    """Offered to clients, in bytes. At least 4096."""
+    """The largest frame offered to clients, in bytes. At least 4096."""
     channel_max: int = Field(default=2047, ge=1, le=65535)
     """Channels of a connection, offered to clients. 1 to 65535."""
     consumer_max_per_channel: int = Field(default=1000, ge=1, le=65535)
@@ -99,9 +100,9 @@ class BrokerSection(_Section):
     consumer_max_per_queue: int = Field(default=10_000, ge=1, le=1_000_000)
     """Consumers of a queue. One more closes its channel with 406. 1 to 1000000."""
     transaction_max: int = Field(default=32_000, ge=1, le=10_000_000)
-    """Steps that one commit may take. More is not committed (406). A message is one step for each queue, a
-    run of messages with equal route, expiration and priority 16 more, a dead letter 100. 1 to 10000000. A
-    commit is not divided: others wait some 15 ms for 32,000 steps."""
+    """Steps that one commit may take, 1 to 10000000. A larger commit is refused (406). A message takes one
+    step for each queue, a dead letter 100. Each run of messages with equal route, expiration and priority
+    takes 16 more. A commit is not divided: other clients wait some 15 ms for 32,000 steps."""
     product: str = Field(default="RabbitMQ", min_length=1, max_length=80)
     """The product that clients see in `server_properties`. Celery and kombu set their prefetch for RabbitMQ
     only if the product is RabbitMQ. `understudy_version` and `platform` there name the real broker."""
@@ -110,10 +111,10 @@ class BrokerSection(_Section):
     max_connections: int = Field(default=10_000, ge=1, le=60_000)
     """Clients at a time. Peers and operators have places of their own. 1 to 60000."""
     max_message_size: Size = Field(default=128 * 2**20, ge=1, le=128 * 2**20)
-    """A larger message closes its channel with 311. At most 128 MiB. One connection may hold a sixteenth and
-    1 MiB more than this (at least 64 MiB) of half-received messages, and as much again of uncommitted ones. A
-    node needs up to six times its size in memory for each message on its way: set a smaller value for a small
-    machine."""
+    """A larger message closes its channel with 311. At most 128 MiB. One connection may hold 17/16
+    of this and 1 MiB (at least 64 MiB) of half-received messages, and as much again of uncommitted ones.
+    While a message is on its way, the node needs up to six times its size in memory: set a smaller value for
+    a small machine."""
     memory_limit: Size | None = None
     """Publishers are paused while the node holds more than this: queued messages, unsent output,
     half-received and uncommitted messages, queues, exchanges, bindings, consumers, connections and channels.
@@ -186,7 +187,8 @@ class HaSection(_Section):
     """After a promotion: how long an expected member may take to come and catch up. Also the silence after
     which a joining node is given up, and how long the target of a switchover may take to serve."""
     dequeue_lag: DurationOrZero = 0.01
-    """Longest time that a consumer's ack waits to travel in a range with others; `0s`: none."""
+    """How long the primary may hold a consumer's ack, to send it to the backups together with others. `0s`:
+    no wait."""
     reconnect_grace: Duration = 10.0
     """After a node starts to serve: how long auto-delete and exclusive queues wait for their clients. A queue
     or exchange that is used by its name within that time stays."""
