@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from proton import Delivery, Event, EventType, Link, Receiver, Sender, Session, Terminus
 
-from broker.amqp091.channel.held import Held
+from broker.amqp091.channel_state.held import Held
 from broker.amqp10.attaching import incoming, outgoing
 from broker.amqp10.outgoing import BURST, Outgoing
 from broker.amqp10.reply_codes import condition, fault_of

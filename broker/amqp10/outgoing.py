@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from proton import Delivery, Sender
 
-from broker.amqp091.channel.delivery import fit
-from broker.amqp091.channel.unacked import need_of_dequeue
+from broker.amqp091.channel_state.delivery import fit
+from broker.amqp091.channel_state.unacked import need_of_dequeue
 from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
 from broker.model.history.records import Entry

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tests.simulation.harness.coverage import coverage
+from tests.simulation.harness.coverage import reached
 from tests.simulation.harness.coverage.replacing import is_compiled
 from tests.simulation.harness.runner import Outcome, run_chunk, run_plan, run_seed, run_seeds
 from tests.simulation.harness.world import World
@@ -128,10 +128,10 @@ def _run(options: argparse.Namespace) -> int:
             screen.say("interrupted")
             code = INTERRUPTED
     if tally.runs >= TABLE_FROM:
-        print("\n".join(coverage.lines(tally.coverage)))
+        print("\n".join(reached.lines(tally.coverage)))
     if options.coverage is not None:
-        coverage.save(tally.coverage, options.coverage, first=options.first, seeds=tally.runs)
-    missing = coverage.faults_of(tally.coverage, tally.runs) if options.check_coverage else []
+        reached.save(tally.coverage, options.coverage, first=options.first, seeds=tally.runs)
+    missing = reached.faults_of(tally.coverage, tally.runs) if options.check_coverage else []
     print("\n".join([*missing, *tally.summary()]))
     print(tally.last_line(options.first), flush=True)
     return 1 if tally.failures or missing else code

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.harness.coverage import coverage
+from tests.simulation.harness.coverage import reached
 from tests.simulation.harness.runner import Outcome, run_chunk, run_seed
 from tests.simulation.story.report import report
 from tests.simulation.story.tally import Tally
@@ -45,7 +45,7 @@ def _were_worth_it(tally: Tally, outcomes: list[Outcome]) -> None:
     assert tally.median_failovers >= 1
     assert tally.counts["messages confirmed"] > 50 * PART
     assert tally.counts["confirms looked into"] > 50 * PART
-    assert [fault for fault in coverage.faults_of(tally.coverage, PART) if "never reached" not in fault] == []
+    assert [fault for fault in reached.faults_of(tally.coverage, PART) if "never reached" not in fault] == []
 
 
 def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from broker.amqp091.channel.assembly import Assembly, Target, return_frame
+from broker.amqp091.channel_state.assembly import Assembly, Target, return_frame
 from broker.amqp091.codec.frames import BODY, FRAME_END, HEADER, OVERHEAD, head
 from broker.amqp091.codec.grammar import BY_NAME, decode_arguments
 from broker.amqp091.codec.properties import (
@@ -40,7 +40,7 @@ from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
 from broker.pieces import PER_MESSAGE, gather
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel.host import Failing, Host
+    from broker.amqp091.channel_state.host import Failing, Host
     from broker.model.routing.publish_route import PublishRoute
     from broker.model.steps import Steps
     from broker.model.vhost.enqueueing import Published

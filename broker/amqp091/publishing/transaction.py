@@ -12,8 +12,8 @@ import enum
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from broker.amqp091.channel.assembly import return_frame
-from broker.amqp091.channel.host import Failing, Host
+from broker.amqp091.channel_state.assembly import return_frame
+from broker.amqp091.channel_state.host import Failing, Host
 from broker.amqp091.codec.properties import without_bcc
 from broker.errors import AmqpError, PreconditionFailed, ResourceError
 from broker.model.history.records import Commit
@@ -23,8 +23,8 @@ from broker.model.values import Need, Reason
 from broker.model.vhost.turns import steps_of
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel.output import Output
-    from broker.amqp091.channel.unacked import Run
+    from broker.amqp091.channel_state.output import Output
+    from broker.amqp091.channel_state.unacked import Run
     from broker.amqp091.codec.properties import Checked
     from broker.model.queue.queue import Queue
     from broker.model.queue.removals import RuledQueue

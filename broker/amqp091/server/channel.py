@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.channel.output import Output
-from broker.amqp091.channel.unacked import (
+from broker.amqp091.channel_state.output import Output
+from broker.amqp091.channel_state.unacked import (
     ACK_SIZE,
     Run,
     Unacked,
@@ -41,8 +41,8 @@ from broker.model.values import Need, Reason
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.amqp091.channel.assembly import Assembly
-    from broker.amqp091.channel.host import Host
+    from broker.amqp091.channel_state.assembly import Assembly
+    from broker.amqp091.channel_state.host import Host
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
     from broker.model.queue.requeueing import Returning

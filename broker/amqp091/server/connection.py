@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.channel.host import Failing, Host
+from broker.amqp091.channel_state.host import Failing, Host
 from broker.amqp091.codec.frames import (
     ACK,
     BODY,

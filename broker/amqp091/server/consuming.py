@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.channel.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
-from broker.amqp091.channel.output import Output
-from broker.amqp091.channel.unacked import Run, Unacked
+from broker.amqp091.channel_state.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
+from broker.amqp091.channel_state.output import Output
+from broker.amqp091.channel_state.unacked import Run, Unacked
 from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.properties import without_bcc
 from broker.amqp091.codec.served_frames import served_frames

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from broker.amqp091.channel.host import Host
-from broker.amqp091.channel.output import Output
+from broker.amqp091.channel_state.host import Host
+from broker.amqp091.channel_state.output import Output
 from broker.amqp091.server.consuming import ChannelConsumers
 from broker.authorization import demand, demand_exchange, demand_queue
 from broker.model.queue.requeueing import Returning

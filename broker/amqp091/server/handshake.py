@@ -21,7 +21,7 @@ from broker.security.access import Claim, refusal
 from understudy.shared.text import short
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel.host import Host
+    from broker.amqp091.channel_state.host import Host
     from broker.security.tickets import Answer
     from broker.settings import BrokerSettings
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp091.channel.unacked import AckRange, Run, Unacked, UnknownTag, parse_acks
+from broker.amqp091.channel_state.unacked import AckRange, Run, Unacked, UnknownTag, parse_acks
 from broker.amqp091.codec.frames import ack_frame
 
 operations = st.lists(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from tests.orphans import end_with_parent
-from tests.simulation.harness.coverage import coverage, watching
+from tests.simulation.harness.coverage import reached, watching
 from tests.simulation.harness.coverage.watching import Ledger
 from tests.simulation.harness.journal import Violation
 from tests.simulation.harness.plan import Plan, draw_plan
@@ -71,7 +71,7 @@ def run_plan(plan: Plan, echo: Callable[[str], None] | None = None) -> Outcome:
     outcome.events = world.clock.events
     outcome.virtual_seconds = world.clock.now
     outcome.counts = _counts(world)
-    coverage.complete(outcome.coverage, world)
+    reached.complete(outcome.coverage, world)
     return outcome
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.amqp091.channel.held import Held
+from broker.amqp091.channel_state.held import Held
 from broker.amqp091.publishing import publish
 from broker.model.history.completion import Completion
 from broker.model.values import FOREVER, Need, Position

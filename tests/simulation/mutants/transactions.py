@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from broker.amqp091.channel.output import Output
+from broker.amqp091.channel_state.output import Output
 from broker.amqp091.publishing import transaction as transaction_module
 from broker.amqp091.publishing.transaction import HeldRun, Settlement
 from broker.amqp091.server import channel as channel_module

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.channel.held import Held
+from broker.amqp091.channel_state.held import Held
 from broker.amqp091.codec.grammar import encode_frame
 from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel.host import Host
+    from broker.amqp091.channel_state.host import Host
 
 
 class Output:

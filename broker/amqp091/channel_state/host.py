@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from broker.connection import Connection
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel.assembly import Assembly
+    from broker.amqp091.channel_state.assembly import Assembly
     from broker.errors import AmqpError
 
 

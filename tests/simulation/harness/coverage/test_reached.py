@@ -21,7 +21,7 @@ from ha.core.record.in_sync_record import Incarnation
 from ha.core.wire import hello
 from ha.core.wire.link import Frame
 from tests.simulation.faults.plan import Fault
-from tests.simulation.harness.coverage import coverage, watching
+from tests.simulation.harness.coverage import reached, watching
 from tests.simulation.harness.coverage.sentences import UNKNOWN, arguments_of, returns_of
 from tests.simulation.harness.plan import draw_plan
 from tests.simulation.harness.world import World
@@ -30,7 +30,7 @@ SEED = 3
 
 
 def everything() -> watching.Ledger:
-    return Counter(dict.fromkeys(coverage.built() - coverage.UNREACHABLE.keys(), 1))
+    return Counter(dict.fromkeys(reached.built() - reached.UNREACHABLE.keys(), 1))
 
 
 def test_a_run_fills_the_ledger_and_is_the_same_run() -> None:
@@ -38,7 +38,7 @@ def test_a_run_fills_the_ledger_and_is_the_same_run() -> None:
         ledger = watching.begin()
         world = World(draw_plan(SEED))
         world.run()
-        coverage.complete(ledger, world)
+        reached.complete(ledger, world)
     plain = World(draw_plan(SEED))
     plain.run()
     assert world.clock.trace_hash() == plain.clock.trace_hash()
@@ -47,7 +47,7 @@ def test_a_run_fills_the_ledger_and_is_the_same_run() -> None:
     assert ledger[watching.PHASE, "committed -> in-sync"] >= 1
     assert ledger[watching.FRAMES_HEARD[Frame.BATCH]] > 0
     assert ledger[watching.FRAMES_SENT[Frame.BATCH]] >= ledger[watching.FRAMES_HEARD[Frame.BATCH]]
-    faults = [many for (theme, _), many in ledger.items() if theme == coverage.FAULT]
+    faults = [many for (theme, _), many in ledger.items() if theme == reached.FAULT]
     assert sum(faults) == len(world.faults.injected)
 
 
@@ -79,7 +79,7 @@ def test_steps_are_counted_and_repetitions_are_not() -> None:
 
 
 def test_all_that_is_built_was_reached() -> None:
-    assert coverage.faults_of(everything(), coverage.MANY) == []
+    assert reached.faults_of(everything(), reached.MANY) == []
 
 
 @pytest.mark.parametrize(
@@ -89,27 +89,27 @@ def test_all_that_is_built_was_reached() -> None:
         (watching.PHASE, "in-sync -> lost"),
         (watching.FRAMES_HEARD[Frame.QUIESCE]),
         (watching.GIVEN_UP, "it has linked again"),
-        (coverage.FAULT, Fault.CUT_LINK.value),
+        (reached.FAULT, Fault.CUT_LINK.value),
     ],
 )
 def test_a_built_thing_that_no_seed_reached_is_named(entry: watching.Entry) -> None:
     ledger = everything()
     del ledger[entry]
-    assert coverage.faults_of(ledger, 1) == [f"never reached: {entry[0]}: {entry[1]}"]
+    assert reached.faults_of(ledger, 1) == [f"never reached: {entry[0]}: {entry[1]}"]
 
 
 def test_what_is_rare_is_demanded_of_long_runs_only() -> None:
     entry = watching.phase_step(Phase.GUARDED, Phase.CATCHING)
     ledger = everything()
     del ledger[entry]
-    assert coverage.faults_of(ledger, coverage.MANY - 1) == []
-    assert coverage.faults_of(ledger, coverage.MANY) == [f"never reached: {entry[0]}: {entry[1]}"]
+    assert reached.faults_of(ledger, reached.MANY - 1) == []
+    assert reached.faults_of(ledger, reached.MANY) == [f"never reached: {entry[0]}: {entry[1]}"]
 
 
 def test_an_excuse_that_a_seed_disproves_is_a_fault() -> None:
     ledger = everything()
     ledger[watching.RECORD, "QueueEnds"] += 1
-    (sentence,) = coverage.faults_of(ledger, 1)
+    (sentence,) = reached.faults_of(ledger, 1)
     assert sentence.startswith("reached, though listed as out of reach")
     assert sentence.endswith(": QueueEnds")
 
@@ -117,14 +117,14 @@ def test_an_excuse_that_a_seed_disproves_is_a_fault() -> None:
 def test_a_step_that_no_table_has_is_a_fault() -> None:
     ledger = everything()
     ledger[watching.phase_step(Phase.LOST, Phase.IN_SYNC)] += 1
-    assert coverage.faults_of(ledger, 1) == [
+    assert reached.faults_of(ledger, 1) == [
         "reached, but no table has it: phase of a backup: lost -> in-sync"
     ]
 
 
 def test_the_table_says_what_was_reached_and_what_was_not() -> None:
     ledger: watching.Ledger = Counter({(watching.STATUS, "active -> joining"): 1204})
-    text = "\n".join(coverage.lines(ledger))
+    text = "\n".join(reached.lines(ledger))
     assert "status of a node: 1 of " in text
     assert "1,204  active -> joining" in text
     assert "-  joining -> catch-up" in text
@@ -133,7 +133,7 @@ def test_the_table_says_what_was_reached_and_what_was_not() -> None:
 
 def test_the_file_holds_both(tmp_path: Path) -> None:
     ledger: watching.Ledger = Counter({(watching.STATUS, "active -> joining"): 12})
-    coverage.save(ledger, tmp_path / "coverage.json", first=1, seeds=5)
+    reached.save(ledger, tmp_path / "coverage.json", first=1, seeds=5)
     found = json.loads((tmp_path / "coverage.json").read_text())
     assert found["reached"] == {watching.STATUS: {"active -> joining": 12}}
     assert "joining -> catch-up" in found["not reached"][watching.STATUS]

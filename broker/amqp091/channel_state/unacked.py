@@ -16,7 +16,7 @@ from broker.model.routing.publish_route import need_of
 from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel.delivery import ServedConsumer
+    from broker.amqp091.channel_state.delivery import ServedConsumer
     from broker.model.queue.queue import Queue
 
 ACK_SIZE = 21
