@@ -16,6 +16,7 @@ from typing import Any
 
 from ha.core import codes
 from ha.core.backup.backup import Said
+from ha.core.errors import Broken
 from ha.core.record.authority import FORCED, Evidence, Verdict
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, is_behind, next_record
 from ha.core.record.record_keeper import RETRY, Outcome
@@ -184,28 +185,34 @@ class GivenUp:
 # -- decisions
 
 
+@dataclass(slots=True, frozen=True)
 class AskPeers:
     """Ask all peers again how they stand."""
 
 
+@dataclass(slots=True, frozen=True)
 class ReadAuthority:
     """Ask the authority what it holds."""
 
 
+@dataclass(slots=True, frozen=True)
 class LookAgain:
     """Look at the attempt once more, now."""
 
 
+@dataclass(slots=True, frozen=True)
 class Judge:
     """Gather the evidence and have the authority judge it."""
 
 
+@dataclass(slots=True, frozen=True)
 class TrustOwnCopy:
     """If the record names this very process, what it has is whole, and on disk, though its primary died
     before it said so. It is marked before the swap, which may be made without this node living to hear of it.
     """
 
 
+@dataclass(slots=True, frozen=True)
 class TellCommitted:
     """For the log, if it has to wait."""
 
@@ -381,7 +388,8 @@ def _committed(attempt: Attempt, event: Committed, rules: Rules) -> Move:
         heard = heard and who in old.in_sync
         serve_at = (said.at if said is not None and heard else now) + rules.lease
     attempt = replace(attempt, step=PromotionStep.WAITING, committed_at=now, serve_at=serve_at)
-    assert attempt.record is not None
+    if attempt.record is None:
+        raise Broken("a promotion was committed without a record")
     return attempt, (
         LeaveOldPrimary(keep_all=attempt.how == FORCED),
         Learn(attempt.record),

@@ -139,6 +139,7 @@ class GivenUp:
 # -- decisions
 
 
+@dataclass(slots=True, frozen=True)
 class Drain:
     """Take in nothing new, and flush all."""
 
@@ -150,6 +151,7 @@ class ServeOn:
     why: str
 
 
+@dataclass(slots=True, frozen=True)
 class Return:
     """Ask to be promoted again, unless it is being asked for."""
 
@@ -201,7 +203,9 @@ class End:
 
 
 Event = Flushed | Settled | GivenUp
-Decision = Drain | ServeOn | Return | Tell | AskTarget | HandOver | Say | Reply | End
+OfPrimary = Drain | ServeOn | Tell | AskTarget | HandOver
+"""Decisions that are carried out while this node serves."""
+Decision = OfPrimary | Return | Say | Reply | End
 Move = tuple[SwitchoverPlan | None, tuple[Decision, ...]]
 """How the plan goes on, None at its end; and what is to be done."""
 

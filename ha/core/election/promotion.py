@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import assert_never
 
 from broker.model.values import Position
 from ha.core.backup.backup import Backup
@@ -21,6 +22,7 @@ from ha.core.election import attempt as steps
 from ha.core.election.attempt import Attempt, Decision, Event, PromotionStep, Rules
 from ha.core.election.evidence import evidence_of, newest_known
 from ha.core.election.neighbours import Neighbours
+from ha.core.errors import Broken
 from ha.core.membership import Membership
 from ha.core.outbox import Outbox
 from ha.core.record.authority import Authority, Evidence, PeerAnswer, Verdict
@@ -141,7 +143,8 @@ class Promotion:
         )  # fmt: skip
         self._out.do(Redial())
         self._ask_anew()
-        self.attempt = replace(self.attempt, reading=self._keeper.read(self._read, now))
+        reading = self._keeper.read(self._read, now)
+        self.attempt = replace(self.attempt, reading=reading)
         self.settle(now)
 
     def inherit(self, now: float) -> None:
@@ -182,7 +185,10 @@ class Promotion:
     def _beaten(self, held: InSyncRecord | None, now: float) -> None:
         self._on(steps.Beaten(held), now)
 
-    def _judge(self, attempt: Attempt, now: float) -> None:
+    def _judge(self, now: float) -> None:
+        attempt = self.attempt
+        if attempt is None:
+            raise Broken("a promotion is judged that has ended")
         evidence = self.evidence(attempt)
         verdict = self._authority.judge(evidence, force_lossy=attempt.force_lossy)
         lineage, old = self._lineage, evidence.newest
@@ -234,8 +240,7 @@ class Promotion:
             case steps.LookAgain():
                 self.settle(now)
             case steps.Judge():
-                assert self.attempt is not None
-                self._judge(self.attempt, now)
+                self._judge(now)
             case steps.TrustOwnCopy():
                 self._trust_own_copy()
             case steps.TellCommitted():
@@ -260,6 +265,8 @@ class Promotion:
                 self._refuse(token, why, way)
             case steps.Reply(token, said):
                 self._reply(token, said)
+            case _:
+                assert_never(decision)
 
     def _ask_anew(self) -> None:
         self._neighbours.ask_anew()

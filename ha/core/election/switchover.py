@@ -11,7 +11,7 @@ one that is being promoted. The operator is answered once some node serves clien
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from broker.model.values import Position
 from ha.core import codes
@@ -29,6 +29,7 @@ from ha.core.election.plan import (
     SwitchoverStep,
 )
 from ha.core.election.promotion import Promotion
+from ha.core.errors import Broken
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
 from ha.core.ports import PrimaryModel
@@ -107,7 +108,8 @@ class Switchover:
             self._go_on(steps.choose(token, to, candidates, primary.epoch, now, self._limits), now)
 
     def _candidate(self, backup: RemoteBackup) -> Candidate:
-        address = self._membership.member(backup.who.node_id).address
+        member = self._membership.members.get(backup.who.node_id)
+        address = member.address if member is not None else ""
         rank = (backup.acked_durable, backup.acked, backup.proof or 0.0, backup.name)
         return Candidate(backup.who, backup.name, address, backup.phase, backup.peer is not None, rank)
 
@@ -211,13 +213,13 @@ class Switchover:
                     self._promotion.begin(None, "", now, force_lossy=False, fenced=False)
             case _:
                 primary = self._serving()
-                assert plan is not None and primary is not None
+                if plan is None or primary is None:
+                    raise Broken("a switchover goes on without a primary")
                 self._carry_out_serving(decision, plan, primary, now)
 
     def _carry_out_serving(
-        self, decision: Decision, plan: SwitchoverPlan, primary: Primary, now: float
+        self, decision: steps.OfPrimary, plan: SwitchoverPlan, primary: Primary, now: float
     ) -> None:
-        target = self._target(primary, plan)
         match decision:
             case steps.Drain():
                 primary.drains = True
@@ -225,15 +227,27 @@ class Switchover:
                 self._out.do(Announce("switchover", plan.target.node_id, plan.name, ""), HoldInput())
             case steps.ServeOn(why):
                 self._serve_on(primary, plan, why)
-            case steps.Tell(off) if target is not None and target.peer is not None:
+            case steps.Tell(off):
                 notice = {"epoch": plan.epoch, "position": None, "off": off}
-                self._out.do(SendMethod(target.peer, Method.HANDOVER, to_json(notice)))
-            case steps.AskTarget(at) if target is not None and target.peer is not None:
-                self._out.do(SendMethod(target.peer, Method.HEARTBEAT, heartbeat(self._clocks, at)))
-            case steps.HandOver(handed, position) if target is not None and target.peer is not None:
+                self._send(primary, plan, Method.HANDOVER, to_json(notice))
+            case steps.AskTarget(at):
+                self._send(primary, plan, Method.HEARTBEAT, heartbeat(self._clocks, at))
+            case steps.HandOver(handed, position):
                 primary.quiesce(now)
                 document = {"epoch": handed.epoch, "position": list(position), "off": None}
-                self._step_down(f"switchover to {handed.whom}", now, (target.peer, to_json(document)))
+                peer = self._peer(primary, plan)
+                self._step_down(f"switchover to {handed.whom}", now, (peer, to_json(document)))
+            case _:
+                assert_never(decision)
+
+    def _send(self, primary: Primary, plan: SwitchoverPlan, method: Method, payload: bytes) -> None:
+        self._out.do(SendMethod(self._peer(primary, plan), method, payload))
+
+    def _peer(self, primary: Primary, plan: SwitchoverPlan) -> int:
+        target = self._target(primary, plan)
+        if target is None or target.peer is None:
+            raise Broken("a switchover goes on without its target")
+        return target.peer
 
     def _serve_on(self, primary: Primary, plan: SwitchoverPlan, why: str) -> None:
         primary.drains = False
