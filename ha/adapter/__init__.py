@@ -1,1 +1,1 @@
-"""Where ha meets the broker: hooks to core, core to links, store, timers and management."""
+"""The adapter between ha's core and the broker: hooks, links, store, timers and management."""

@@ -1,8 +1,8 @@
-"""Changes of membership as messages of the exchange `amq.failover`, in JSON, for whoever binds to it in
-any virtual host.
+"""Changes of membership as JSON messages of the exchange `amq.failover`. Clients may bind queues to it in any
+virtual host.
 
-Called by EffectRunner on the node that serves. The key is the event and the name of the node that it is
-about, with a dot between. As Qpid's exchange of this name does, each tells all addresses too.
+Called by EffectRunner on the node that serves. The routing key is the event and the name of the node that it
+concerns, with a dot between. Each message also lists all addresses, as Qpid's exchange of this name does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Announcer(Protocol):
 
 
 def announce(node: Announcer, effect: Announce) -> None:
-    """Publish it, if this node serves. Nobody bound: nothing happens."""
+    """Publish the event, if this node serves. Without a bound queue nothing happens."""
     if not node.vhosts.serving:
         return
     body = json.dumps(_document(node, effect)).encode()
@@ -62,9 +62,8 @@ def _short(text: bytes) -> bytes:
 
 
 def _document(node: Announcer, effect: Announce) -> dict[str, Any]:
-    """`brokers`: all addresses of the pair; `in_sync`: names of the backups that are there and hold
-    every confirmed message; confirms may wait for others, too, which are lost, expected or being taken in.
-    """
+    """`brokers`: all addresses of the pair. `in_sync`: names of the linked backups that hold every confirmed
+    message. Confirms may wait for other backups, too: lost ones, expected ones, or ones that are joining."""
     core = node.core
     primary = core.primary
     return {

@@ -1,7 +1,7 @@
-"""What a node asks of an authority outside of it, for a driver to carry there and back. Owner: Node.
+"""The requests that a node has for an outside authority; a driver carries them there and back. Owner: Node.
 
-A driver hands each request to whatever keeps the record, and answers it with `Node.authority_answered`, once:
-`done`, `conflict` or `not yet` as the authority says, `unknown` if it does not say anything in time.
+A driver hands each request to the authority, and answers it once by `Node.authority_answered`: `done`,
+`conflict` or `not yet` as the authority says, `unknown` if it does not answer in time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AuthorityRequest:
 
 
 def request_of(effect: ReadRegister | SwapRegister) -> AuthorityRequest:
-    """The same, as drivers see it."""
+    """The request as drivers see it."""
     if isinstance(effect, ReadRegister):
         return AuthorityRequest(effect.request_id, "read")
     version = effect.expected
@@ -42,8 +42,8 @@ def request_of(effect: ReadRegister | SwapRegister) -> AuthorityRequest:
 
 
 class AuthorityDesk:
-    """What is to be asked of it, and how things stand with it, as the driver sees that: for log and status,
-    and nothing else. `kind`: `ha.authority`."""
+    """The open requests, and the state of the authority as the driver sees it, which is for log and status
+    only. `kind`: `ha.authority`."""
 
     def __init__(self, kind: str, log: Callable[[str], None]) -> None:
         self._kind, self._log = kind, log
@@ -56,7 +56,7 @@ class AuthorityDesk:
         self._requests.append(request)
 
     def take(self) -> list[AuthorityRequest]:
-        """Drained."""
+        """The requests since the last call."""
         requests, self._requests = self._requests, []
         return requests
 

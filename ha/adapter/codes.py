@@ -1,4 +1,4 @@
-"""Codes of what a node answers to operators, besides what its core refuses. See `understudy.shared.codes`."""
+"""Codes of a node's answers to operators, besides the refusals of its core. See `understudy.shared.codes`."""
 
 from __future__ import annotations
 

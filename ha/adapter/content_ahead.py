@@ -1,4 +1,5 @@
-"""ContentAhead: one large message, as the broker shows it to the core. Owner: whoever assembles it."""
+"""ContentAhead: one large message, as the broker shows it to the core. Owner: the connection that receives
+it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from ha.core.primary.primary import Primary
 
 
 class ContentAhead:
-    """Implements `broker.hooks.LargeMessage`. Silent once that primary is none any more."""
+    """Implements `broker.hooks.LargeMessage`. Does nothing once its primary has ended."""
 
     def __init__(self, core: HaBroker, primary: Primary, content: Content) -> None:
         self._core = core

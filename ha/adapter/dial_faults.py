@@ -1,6 +1,7 @@
-"""DialFaults: says why there is no link with a broker of the pair. Owner: Node.
+"""DialFaults: logs why there is no link with a broker of the pair. Owner: Node.
 
-Once, and not at each attempt; again when it has changed, or when there was a link in between.
+It logs a reason once, not at each attempt: again when the reason has changed, or when there was a link in
+between.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class DialFaults:
-    """What was said of each address last."""
+    """The last reason logged for each address."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
         self._said: dict[str, str] = {}
 
     def heard(self, item: Item) -> None:
-        """Silence is not told: that broker may just be down."""
+        """Silence is not logged: that broker may just be down."""
         match item:
             case DialOpen(address=address):
                 self._said.pop(address, None)

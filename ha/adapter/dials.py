@@ -1,7 +1,7 @@
-"""Dials: this node's outbound connections, one per configured broker, kept open and made anew when lost.
+"""Dials: this node's outbound connections, one per configured broker, kept open and reopened when lost.
 
-Owner: Node. Makes calls on nobody: it fills `inbox` with what peers say, which Node hands to the core in
-its tick.
+Owner: Node. It makes no calls: it fills `inbox` with what peers send, and Node hands that to the core in its
+tick.
 """
 
 from __future__ import annotations
@@ -77,22 +77,22 @@ class Dials:
         return cls(user, password, name, inbox, [_Address(host, port) for host, port in brokers])
 
     def names(self) -> list[str]:
-        """Of the pair."""
+        """Of the brokers of the pair."""
         return [a.text for a in self.addresses if a.inbox is None]
 
     def add(self, brokers: list[tuple[str, int]], inbox: Inbox) -> None:
-        """Others than the pair's are wanted too; `inbox` hears them, and is theirs alone."""
+        """Dial these brokers as well. They are not of the pair; `inbox` is for their messages alone."""
         self.addresses += [_Address(host, port, inbox=inbox) for host, port in brokers]
 
     def remove(self, inbox: Inbox) -> None:
-        """No more."""
+        """Stop dialing that broker."""
         for item in self.open.values():
             if item.address.inbox is inbox:
                 item.client.close()
         self.addresses = [address for address in self.addresses if address.inbox is not inbox]
 
     def due(self, now: float, *, at_once: bool = False) -> None:
-        """Ask for connections to all addresses that have none and whose time has come."""
+        """Ask for connections to all addresses that have none and are due."""
         for address in self.addresses:
             if address.dial_id is None and not address.never and (at_once or now >= address.next_at):
                 address.dial_id = self.inbox.new_peer()
@@ -120,7 +120,7 @@ class Dials:
         return wanted
 
     def forget(self, address: str) -> None:
-        """That address is this node: never again."""
+        """That address is this node: never dial it again."""
         for entry in self.addresses:
             if entry.text == address and entry.inbox is None:
                 entry.never = True

@@ -1,6 +1,6 @@
-"""EffectRunner: carries out what the core decided, strictly in order. Owner: Node.
+"""EffectRunner: carries out the core's effects, strictly in order. Owner: Node.
 
-A save is durable before the effect after it begins: that is what makes "recorded, then released" true.
+A save is durable before the next effect begins: that makes "recorded, then released" true.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CHANNEL = 1
 
 
 class ActingNode(Announcer, Protocol):
-    """The node, as far as the core decides on it. The methods are those of `Node`."""
+    """The node, as far as effects concern it. The methods are those of `Node`."""
 
     authority: AuthorityDesk
     broker: Broker
@@ -82,7 +82,7 @@ class EffectRunner:
         """Changes of membership since the start."""
 
     def run(self, now: float) -> None:
-        """Until there is nothing left: carrying one out may lead to more."""
+        """Carry out effects until none is left: one may cause more."""
         while effects := self._node.core.take_effects():
             for effect in effects:
                 self._one(effect, now)
@@ -161,7 +161,7 @@ class EffectRunner:
                 assert_never(effect)
 
     def _stream(self, peer: int, parts: list[bytes]) -> None:
-        """Cut to what a frame holds, one DATA method each."""
+        """Cut the stream into DATA methods of at most a frame each."""
         inbound = self._node.hooks.peers.get(peer)
         if inbound is not None:
             for piece in cut(parts, inbound.extension_room):
@@ -202,7 +202,8 @@ class EffectRunner:
         self._node.ledger.record(kind, **fields)
 
     def manage_ok(self, peer: int, answer: dict[str, Any]) -> None:
-        """To an operator; as many frames as it takes, JSON tells where it ends."""
+        """Answer an operator, in as many frames as it takes; the end of the JSON text is the end of the
+        answer."""
         inbound = self._node.hooks.peers.get(peer)
         if inbound is not None:
             for piece in cut([json.dumps(answer).encode()], inbound.extension_room):

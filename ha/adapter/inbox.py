@@ -1,7 +1,7 @@
-"""Inbox: what peers said and did since the last tick, in order of arrival, for the core to hear with the
+"""Inbox: what peers sent and did since the last tick, in order of arrival, for the core to take with the
 tick's time.
 
-Owner: Node. Filled by the broker's hooks (inbound connections) and by Dials; emptied at the start of
+Owner: Node. The broker's hooks (inbound connections) and Dials fill it; it is emptied at the start of
 `end_tick`.
 """
 
@@ -32,7 +32,7 @@ class DialOpen:
 
 @dataclass(slots=True, frozen=True)
 class DialFailed:
-    """Nobody let us in at that address. `refusal`: what the broker there said to it; empty: none answered."""
+    """The dial of that address did not get in. `refusal`: what the broker there said; "" if none answered."""
 
     address: str
     refusal: str = ""

@@ -1,7 +1,8 @@
-"""What a node needs of a ledger. The writer of files lives in `understudy.ledger`; ha never imports it.
+"""The interface of a ledger, as a node uses it. The writer of files lives in `understudy.ledger`; ha never
+imports it.
 
-Called by: `Node` and its sinks, on the broker's one thread. Implementations never raise and never block
-beyond one `write(2)` per flush.
+Called by `Node` and its sinks, on the broker's one thread. Implementations never raise, and block for one
+`write(2)` per flush at most.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ class LedgerPort(Protocol):
         """Hand all that was noted to the operating system, in one write. Called before confirms go out."""
 
     def health(self) -> dict[str, Any]:
-        """How its file stands, for `status`; nothing of one that has none."""
+        """The state of its file, for `status`; empty for a ledger without a file."""
 
     def close(self, *, seal: bool = True) -> None:
         """Flush and close. `seal`: the sign of a clean end, its last record."""
 
 
 class NullLedger:
-    """The ledger of a node that keeps none."""
+    """The ledger of a node that does not keep one."""
 
     def __init__(self) -> None:
         self.view = 0

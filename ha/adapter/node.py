@@ -187,7 +187,7 @@ class Node:
         return self.broker.accept(peer, now)
 
     def take_dirty(self) -> list[Connection]:
-        """Connections with output or a wish to close since the last call."""
+        """Connections with output, or to be closed, since the last call."""
         dirty = self.broker.take_dirty()
         return dirty if self.stopped is None else []
 
@@ -205,9 +205,9 @@ class Node:
         self, dial_id: int, error: str, now: float, *, refused: bool = False, distrusted: bool = False,
         unresolved: bool = False,
     ) -> None:  # fmt: skip
-        """It could not be established; the node asks again with a new id. `refused`: the kernel there has
-        answered that nobody listens, which is more than silence. `distrusted`: TLS failed, by `error`;
-        `unresolved`: the name gives no address, by `error`."""
+        """The connection could not be established; the node asks again with a new id. `refused`: the kernel
+        there answered that nothing listens, which says more than silence. `distrusted`: TLS failed, by
+        `error`. `unresolved`: the name gives no address, by `error`."""
         distrust, why = error if distrusted else "", error if unresolved else ""
         self.dials.failed(dial_id, now, nobody=refused, distrust=distrust, unresolved=why)
 
@@ -216,8 +216,8 @@ class Node:
         self.dials.received(dial_id, data, now)
 
     def dial_closed(self, dial_id: int, clean: bool, now: float, distrust: str = "") -> None:
-        """It is gone. `clean`: by FIN or RST, that is, the peer's kernel answered; False: silence.
-        `distrust`: TLS failed, and how."""
+        """The connection is gone. `clean`: by FIN or RST, that is, the peer's kernel answered; False:
+        silence. `distrust`: how TLS failed."""
         self.dials.closed(dial_id, clean, now, distrust)
 
     def take_dial_output(self, dial_id: int) -> list[bytes]:
@@ -226,14 +226,16 @@ class Node:
         return item.client.take_output() if item is not None and self.stopped is None else []
 
     def dial_wants_close(self, dial_id: int) -> bool:
-        """True once the node is done with it: write what output gives, then close, and call `dial_closed`."""
+        """True once the node is done with the connection: write its output, then close it, and call
+        `dial_closed`."""
         item = self.dials.open.get(dial_id)
         return item is None or item.client.wants_close
 
     # -- the authority
 
     def wants_authority(self) -> list[AuthorityRequest]:
-        """What to ask of the authority; drained. None with `manual`, whose record is this node's own copy."""
+        """Requests to the authority since the last call. None with `manual`, whose record is this node's own
+        copy."""
         requests = self.authority.take()
         return requests if self._running else []
 
@@ -241,19 +243,18 @@ class Node:
         self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
         reason: str = "",
     ) -> None:  # fmt: skip
-        """Its answer: `record` is what it holds, None if nothing; after `not yet` and `unknown` it is not
-        looked at. `reason`: its sentence, for the log. Tick soon.
-        """
+        """The authority's answer. `record`: what it holds, None if nothing; it is ignored after `not yet` and
+        `unknown`. `reason`: a sentence for the log. Tick soon."""
         self._inbox.put(AuthorityAnswered(request_id, outcome, record, reason))
 
     def authority_stands(self, ok: bool, reason: str) -> None:
-        """How things stand with it, as the driver sees it."""
+        """The state of the authority, as the driver sees it."""
         self.authority.stands(ok, reason)
 
     # -- time
 
     def before_output(self, now: float) -> None:
-        """It is `now`, however long the last tick took: what may not leave any more is held back."""
+        """It is `now`, however long the last tick took: hold back output that may not leave any more."""
         if now >= self.core.proven_until and self._running:
             self.core.heed_lease(now)
             self._effects.run(now)
@@ -305,7 +306,7 @@ class Node:
         self._core_deadline = core.next_deadline()
 
     def _hear(self, now: float) -> None:
-        """Everything that peers said since the last tick, in order of arrival."""
+        """Take everything that peers sent since the last tick, in order of arrival."""
         for item in self._inbox.take():
             self._dial_faults.heard(item)
             match item:
@@ -333,13 +334,13 @@ class Node:
                     self.dials.forget(name)
 
     def timers(self, now: float) -> None:
-        """Do what is due: heartbeats, handshakes, redials, evictions (in the `end_tick` that follows)."""
+        """Do what is due: heartbeats, handshakes, redials, exclusions (in the `end_tick` that follows)."""
         if self._running:
             self.broker.timers(now)
             self.dials.timers(now)
 
     def next_deadline(self) -> float | None:
-        """When `timers`, then `end_tick`, want to be called next."""
+        """When to call `timers`, and then `end_tick`, next."""
         if not self._running:
             return None
         return earliest(
@@ -405,21 +406,21 @@ class Node:
         self._grace_until = now + self.settings.reconnect_grace if self.vhosts.await_clients() else None
 
     def stop_serving(self, reason: str, now: float) -> None:
-        """The gate holds already: nothing of what is flushed here is confirmed."""
+        """The gates already hold confirms back: nothing that is flushed here is confirmed."""
         self.broker.drop_fenced_output()
         self._rest(now)
         text = f"CONNECTION_FORCED - this broker stops serving: {reason}"
         self.broker.close_connections(320, text, now, keep=lambda c: c.is_management)
 
     def last_words(self, now: float) -> None:
-        """Before a planned end: what was acked a moment ago reaches the backups while their links last."""
+        """Before a planned end: recent consumer acks reach the backups while their links last."""
         self.vhosts.history.flush(now, self._wall_ms, force=True)
         if self.core.primary is not None:
             self.core.primary.quiesce(now)
 
     def _rest(self, now: float) -> None:
-        """Flush, and make the virtual hosts replicas before any client is closed: that its clients go is this
-        node's doing, so no auto-delete or exclusive queue may end by it. Whoever serves next decides."""
+        """Flush, and make the virtual hosts replicas before any client is closed. Clients go because of this
+        node, so no auto-delete or exclusive queue may end by it. The next primary decides."""
         if self.vhosts.serving:
             self.vhosts.history.flush(now, self._wall_ms, force=True)
             self.replica.position = Position(self.vhosts.history.epoch, self.vhosts.history.n)
@@ -443,7 +444,7 @@ class Node:
         self.save_record(record, True)
 
     def _position(self) -> Position:
-        """How far this node's copy goes on disk (in memory, where it has no disk)."""
+        """The last position on this node's disk (in memory, if it has no disk)."""
         if self.vhosts.serving:
             here = Position(self.vhosts.history.epoch, self.vhosts.history.n)
         else:

@@ -1,6 +1,7 @@
-"""Is this node's own address in its `ha.brokers`? As far as the configuration alone can tell. Pure.
+"""Tells from the configuration alone whether this node's own address is in its `ha.brokers`. Pure.
 
-A node that is not in its own list waits for an answer from an address at which nobody is, its own by mistake.
+A node that is not in its own list waits for an answer from an address at which no broker runs: its own, with
+a mistake.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ Address = tuple[str, int]
 
 
 def left_out(brokers: Sequence[Address], listens: Sequence[Address]) -> str:
-    """A sentence if none of `brokers` can be an address at which this node listens; else "". Names, wildcards
-    and ports that the kernel chooses may be anything."""
+    """A sentence if this node listens at none of `brokers`; else "". Names, wildcards and ports that the
+    kernel chooses may match any address."""
     if not brokers or not listens or any(_may_be(b, own) for b in brokers for own in listens):
         return ""
     at = ", ".join(f"{host}:{port}" for host, port in listens)

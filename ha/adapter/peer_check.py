@@ -1,8 +1,8 @@
-"""PeerCheck: is who opens the link, and has shown a certificate, at home at a host of `ha.brokers`?
+"""PeerCheck: does a peer that shows a certificate belong to a host of `ha.brokers`?
 
-Owner: HaHooks. TLS looks at the host where it is dialled; whoever is dialled knows of no host, and has to
-look itself. A broker of another site that follows queues is at none of these: it says so at the login, and
-may then speak of queues alone. Without TLS, or without a pair, there is nothing to look at.
+Owner: HaHooks. TLS checks the host on the side that dials. The side that is dialed has no host to check, so
+it does it here. A broker of another site that follows queues is at none of these hosts: it says so at the
+login, and may then speak of queues only. Without TLS, or without a pair, nothing is checked.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _OF_A_FOLLOWER = frozenset(CopyMethod) | {Method.MANAGE}
 
 
 class PeerCheck:
-    """Both answer with what closes the connection, or None."""
+    """Both methods return the error that closes the connection, or None."""
 
     def __init__(self, brokers: Sequence[tuple[str, int]]) -> None:
         self._hosts = list(dict.fromkeys(host for host, _ in brokers))
 
     def opening(self, peer: Applicant) -> NotAllowed | None:
-        """At connection.open."""
+        """Check at connection.open."""
         if not peer.capability(PEER_CAPABILITY) or peer.capability(FOLLOWER_CAPABILITY):
             return None
         certificate = peer.certificate
@@ -48,7 +48,7 @@ class PeerCheck:
         )
 
     def method(self, peer: Applicant, method_id: int) -> NotAllowed | None:
-        """At a method of the extension class."""
+        """Check at a method of the extension class."""
         if method_id in _OF_A_FOLLOWER or not peer.capability(FOLLOWER_CAPABILITY):
             return None
         return NotAllowed(f"link method {method_id} of one that logged in to follow queues only")

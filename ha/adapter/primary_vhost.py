@@ -25,7 +25,7 @@ class PrimaryVhost:
     """See `ha.core.ports.PrimaryModel`. Called right after the flush of a tick."""
 
     def __init__(self, vhosts: VirtualHosts, store: Store, owed: Sized = ()) -> None:
-        """`owed`: whatever the broker still has to answer."""
+        """`owed`: replies and confirms that the broker still has to send."""
         self._vhosts = vhosts
         self._store = store
         self._owed = owed

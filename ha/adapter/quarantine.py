@@ -35,7 +35,7 @@ class Quarantine:
         """Messages exported in this life."""
 
     def export(self, queue: bytes, name: str, entries: list[Entry], vhost: str = ROOT) -> str:
-        """Write and sync; gives the path. OSError if it cannot: then nothing may be dropped."""
+        """Write and sync; returns the path. OSError if that fails: then nothing may be dropped."""
         of = {} if vhost == ROOT else {"vhost": vhost}
         self._files.make_directory(self._directory)
         self._exports += 1
@@ -68,7 +68,7 @@ def _line(queue: bytes, name: str, entry: Entry) -> dict[str, Any]:
 
 
 def routing_key_fields(key: str) -> dict[str, str]:
-    """As text for people; what is no UTF-8 also as octets, for whoever publishes it again."""
+    """The key as text. If it is not UTF-8, also as octets, so that the message can be published again."""
     if is_unicode(key):
         return {"routing_key": key}
     octets = base64.b64encode(as_octets(key)).decode()

@@ -1,6 +1,5 @@
-"""What Node has in the node's files: who it is, and the in-sync record, the `manual` authority's memory.
-Called by Node, rarely; each save blocks until it is durable.
-"""
+"""The node's identity and the in-sync record in the node's files. The files are the memory of the `manual`
+authority. Called by Node, rarely; each save blocks until it is durable."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ from ha.core.role import OwnIdentity
 def who_this_is(
     files: NodeFiles, broker: BrokerSettings, random_bytes: Callable[[int], bytes]
 ) -> OwnIdentity:
-    """For this process, which has the files."""
+    """The identity of this process, from the node's files."""
     known = files.identity
     life = random_bytes(16).hex()
     return OwnIdentity(known.node_id, broker.name, known.incarnation, known.number, broker.version, life)
 
 
 def load_record(files: NodeFiles) -> tuple[InSyncRecord | None, bool]:
-    """The newest record this node has seen, and whether its copy was being changed when it stopped."""
+    """The newest record that this node has seen, and whether its copy was being changed when it stopped."""
     body = files.record.load()
     if body is None:
         return None, False

@@ -1,7 +1,8 @@
-"""Recovery: a node's store back into its virtual hosts, at start; and what a store must know but messages.
+"""Recovery: reads a node's store into its virtual hosts at start, and gives the store what it must know
+besides messages.
 
-`recover` is called by Node.start, once, before anything is served or joined; `Bases` then, and whenever the
-store begins a new segment.
+Node.start calls `recover` once, before it serves or joins. `Bases` is used then, and whenever the store
+begins a new segment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Settings of the high-availability half of a node. Owner: whoever builds a `Node` (daemon, simulation,
+"""Settings of the high-availability half of a node. Owner: the creator of a `Node` (daemon, simulation,
 tests).
 
-The daemon fills this from its configuration file; nothing here reads files or environment. Durations are
+The daemon fills them from its configuration file; nothing here reads files or environment. Durations are
 seconds as floats.
 """
 
@@ -73,7 +73,7 @@ class HaSettings:
 
     @property
     def client_addresses(self) -> list[str]:
-        """Of all members: what a client's list of addresses should be."""
+        """Of all members: the addresses that a client should list."""
         return self.public_brokers or [f"{host}:{port}" for host, port in self.brokers]
 
     @property
@@ -87,7 +87,7 @@ class HaSettings:
         return min(self.lease, self.ack_timeout) / 3
 
     def terms(self) -> dict[str, str]:
-        """What a primary and its backups must have the same, by key of the configuration."""
+        """The settings that a primary and its backups must share, by key of the configuration."""
         register = {"ha.cib_set": self.cib_set} if self.authority == "pacemaker" else {}
         return register | {
             "ha.authority": self.authority,
@@ -98,7 +98,7 @@ class HaSettings:
         }
 
     def tuning(self) -> Tuning:
-        """The same numbers as the core wants them."""
+        """The same numbers in the form of the core."""
         return Tuning(
             members=len(self.brokers),
             block_on_loss=self.on_backup_loss == "block",

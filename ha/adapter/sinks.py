@@ -40,7 +40,8 @@ class Linked(Protocol):
 
 
 class LinkSink:
-    """Hands it to the links, if there are any: encoded once per record, whoever else wants it."""
+    """Hands each tick's history to the links, if there are any. Each record is encoded once, also for the
+    store."""
 
     def __init__(self, node: Linked) -> None:
         self._node = node
@@ -54,7 +55,8 @@ class LinkSink:
 
 
 def _places(batch: Batch, payload: list[bytes], whole: Mapping[int, Content]) -> list[Place]:
-    """Where the batch has the octets of these messages. Each is alone in its records, at their ends."""
+    """Where the batch has the octets of these messages. Each such message is alone in its records, at their
+    ends."""
     found = []
     records = (record for record in batch.records if record.scope & Scope.LINK)
     for index, (record, encoded) in enumerate(zip(records, payload, strict=True)):
@@ -67,8 +69,8 @@ def _places(batch: Batch, payload: list[bytes], whole: Mapping[int, Content]) ->
 
 
 class LedgerSink:
-    """Hands it to the ledger, and the ledger to the system: before any confirm of this tick. Notes how far
-    this node's own disk has got, too."""
+    """Hands each tick's history to the ledger, and the ledger to the operating system, before any confirm of
+    this tick. Also notes how far this node's own disk has got."""
 
     def __init__(self, ledger: LedgerPort, store: Store, history: History) -> None:
         self._ledger = ledger
@@ -82,8 +84,8 @@ class LedgerSink:
         self._ledger.flush()
 
     def note_durable(self) -> None:
-        """Of the epoch that is served. Asked when confirms are released and none has left yet: the store may
-        have moved on in between, and never back."""
+        """Note the position on disk of the epoch that is served. Called when confirms are released and none
+        has left yet: the store may have moved on in between, but never back."""
         durable, noted = self._store.durable, self._durable
         if durable.epoch == self._history.epoch and durable > noted:
             first = noted.n + 1 if noted.epoch == durable.epoch else 1

@@ -1,8 +1,9 @@
-"""Pacemaker's CIB as this authority reads it: who belongs to the cluster and how each stands, and the record.
+"""Pacemaker's CIB as this authority reads it: the members of the cluster, the state of each, and the record.
 
-Pure: XML in, a CibView out; and the XML of a set. Called by the procedure. The record is one
-`cluster_property_set` of crm_config, as SAPHanaSR keeps its own there: the whole cluster's, and lasting.
-What the attributes of a `node_state` mean: Pacemaker's `lib/pengine/unpack.c`, the comments there.
+Pure: takes XML and gives a CibView, and makes the XML of a property set. Called by the procedure. The record
+is one `cluster_property_set` of crm_config: it belongs to the whole cluster, and lasts. SAPHanaSR keeps its
+own data in the same way. For the meaning of the attributes of a `node_state` see the comments of Pacemaker's
+`lib/pengine/unpack.c`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DOWN, _MEMBER = "down", "member"
 
 
 class CibError(HaError):
-    """What cibadmin gave is no CIB."""
+    """The output of cibadmin is no CIB."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -125,7 +126,7 @@ def _number(root: ElementTree.Element, name: str) -> int:
 
 
 def _nodes(root: ElementTree.Element) -> tuple[dict[str, NodeState | None], dict[str, str]]:
-    """From the configuration, which has all of corosync's node list, and from the status, in case of more."""
+    """The nodes of the configuration, which has all of corosync's node list, and any others of the status."""
     nodes: dict[str, NodeState | None] = {}
     ids: dict[str, str] = {}
     for node in root.iterfind("configuration/nodes/node"):
@@ -147,7 +148,8 @@ def _nodes(root: ElementTree.Element) -> tuple[dict[str, NodeState | None], dict
 
 
 def _holds(word: str) -> bool:
-    """`true`, `online`; from Pacemaker 2.1.7 on the time since when, 0 for not at all. All else is no."""
+    """True for `true` and `online`, and from Pacemaker 2.1.7 on for a time since when, other than 0. False
+    for anything else."""
     if word.isascii() and word.isdigit():
         return word.strip("0") != ""
     return word.lower() in _TRUE

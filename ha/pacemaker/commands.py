@@ -1,7 +1,7 @@
 """Runs the procedure's commands: cibadmin, crm_node and corosync-quorumtool, each in bounded time.
 
-Called by the helper, on any of its threads. Whatever a command does, a Result comes of it: one that hangs, or
-that says more than a CIB may have, is killed with all that it has started.
+Called by the helper, on any of its threads. Every command gives a Result. A command that hangs, or that
+writes more than a CIB may have, is killed with all processes that it started.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _lock = threading.Lock()
 
 
 def argv_of(command: Command) -> list[str]:
-    """The words of a command; those of a swap are the compare-and-set that the whole authority rests on."""
+    """The command line of a command. That of a swap is the compare-and-set on which the whole authority
+    rests."""
     match command:
         case QueryCib(None):
             return [CIBADMIN, "--query", "--local", *_LOCAL_TIMEOUT]
@@ -69,7 +70,7 @@ def _set_with(set_id: str, version: RecordVersion) -> str:
 
 
 def _as_here(command: RaiseAdminEpoch) -> str:
-    """The XPath of a CIB that is as the one from which the command was made."""
+    """The XPath that matches a CIB like the one from which the command was made."""
     quote = '"' if "'" in command.node else "'"
     member = (
         f"status/node_state[@uname={quote}{command.node}{quote} and @join='member' and @expected='member']"
@@ -104,7 +105,7 @@ def run_words(all_words: Sequence[Sequence[str]], patience: float) -> list[Resul
 
 
 def kill_all() -> None:
-    """Before the helper ends; from here on none is started."""
+    """Before the helper ends: kill all running commands, and start none from now on."""
     _over.set()
     held = _lock.acquire(timeout=_GRACE)
     for process in _running.copy():
@@ -114,7 +115,7 @@ def kill_all() -> None:
 
 
 def parse_votes(text: str) -> Votes | None:
-    """The output of `corosync-quorumtool -s`; None if it is not whole."""
+    """Parse the output of `corosync-quorumtool -s`; None if it is not whole."""
     head, _, listed = text.partition("Membership information")
     fields = dict(re.findall(r"^([A-Z][A-Za-z ]*):[ \t]*(.*?)[ \t]*$", head, re.MULTILINE))
     nodes = frozenset(str(int(n)) for n in re.findall(r"^[ \t]*([0-9]{1,10})[ \t]", listed, re.MULTILINE))
@@ -129,14 +130,14 @@ def parse_votes(text: str) -> Votes | None:
 
 
 def _with_votes(result: Result) -> Result:
-    """Its exit code says whether there is quorum; its output says it, too."""
+    """Both its exit code and its output say whether there is quorum."""
     votes = parse_votes(result.output) if result.code is not None else None
     said = result.error or "corosync-quorumtool says nothing of votes"
     return Result(result.code, error="" if votes else said, votes=votes)
 
 
 class _Run:
-    """One process, and what it has said so far."""
+    """One process, and its output so far."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._name = words[0]
@@ -151,7 +152,7 @@ class _Run:
             self._failure = f"cannot run {self._name}: {what}"
 
     def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes] | None:
-        """Started and known as running in one: an end that comes between would leave it over."""
+        """Started and recorded in one step: an end between the two would leave the process over."""
         with _lock:
             if _over.is_set():
                 self._failure = f"{self._name} is not run: the helper ends"
@@ -212,7 +213,7 @@ def _line(name: str, code: int, said: bytes) -> str:
 
 
 def _ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Whether it has ended by then, without reaping it: it has closed its output, so that it is about to."""
+    """Has it ended by then? It is not reaped: once its output is closed, it is about to end."""
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         if time.monotonic() >= deadline:
             return False
@@ -221,7 +222,7 @@ def _ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """It and its children: they are a session of their own."""
+    """Kill it and its children, which form a session of their own."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

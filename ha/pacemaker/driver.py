@@ -1,9 +1,9 @@
-"""The daemon's side of the `pacemaker` authority: the helper process, and what is asked of it.
+"""The daemon's side of the `pacemaker` authority: runs the helper process, and carries requests and answers.
 
 Owner: the daemon, on its event loop; the shell calls `carry` in each tick. The loop never waits for the
-helper: what it does not answer in time is `unknown`, what is open when it dies is, too, and it is started
-again. While nothing else asks, it is asked now and then how the CIB stands, so that a standby shows before it
-is needed that it could not be promoted.
+helper. A request that is not answered in time is `unknown`. So are open requests when the helper dies; the
+helper is then started again. While nothing else is asked, the driver asks now and then how the CIB stands, so
+that a standby that could not be promoted shows it before it is needed.
 """
 
 from __future__ import annotations
@@ -48,17 +48,18 @@ class Asker(Protocol):
 
 
 def search_path() -> str:
-    """Where the cluster's commands are looked for: those who may not configure it may lack its folder."""
+    """The folders in which the cluster's commands are looked for. The PATH of a user who may not configure
+    the cluster may lack theirs."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def cibadmin_is_there() -> bool:
-    """Whether this machine has the command that everything here goes through."""
+    """Does this machine have cibadmin, which all requests need?"""
     return shutil.which(CIBADMIN, path=search_path()) is not None
 
 
 def helper_words(set_id: str) -> list[str]:
-    """How the helper is started; -P: nothing of the working directory is taken for one of its modules."""
+    """The helper's command line. -P: the working directory is not searched for modules."""
     return [sys.executable, "-P", "-m", "ha.pacemaker.helper", "--set", set_id, "--parent", str(os.getpid())]
 
 
@@ -88,13 +89,13 @@ class PacemakerDriver:
         self._task = self._loop.create_task(self._run())
 
     def carry(self) -> None:
-        """What the node wants to ask, since the last tick."""
+        """Take the node's requests of the last tick."""
         for request in self._node.wants_authority():
             expected, record = request.expected, request.record
             self._ask(request.request_id, {"kind": request.kind, "expected": expected, "record": record})
 
     async def close(self) -> None:
-        """The helper ends with its input; its answers are nobody's business any more."""
+        """The helper ends with its input; its answers are ignored from now on."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -178,7 +179,7 @@ class PacemakerDriver:
             await asyncio.sleep(RESTART)
 
     async def _live(self) -> str:
-        """One life of the helper; how it ended."""
+        """One life of the helper; returns how it ended."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

@@ -1,13 +1,13 @@
-"""The helper process of the `pacemaker` authority: takes reads and swaps to the CIB, a JSON line each way.
+"""The helper process of the `pacemaker` authority: takes reads and swaps of the CIB, a JSON line each way.
 
-Started by the broker (`driver`), so that no cibadmin that hangs, and no fork, is ever in the broker's way. It
-ends with its standard input, and with its parent. It never imports the broker.
+The broker starts it (`driver`), so that no hanging cibadmin, and no fork, holds up the broker. It ends with
+its standard input, and with its parent. It never imports the broker.
 
     {"id": 1, "kind": "read"}
     {"id": 2, "kind": "swap", "expected": [5, 1], "record": {...}}       expected: null: there is none
     -> {"id": 2, "outcome": "done", "record": {...}, "reason": "..."}
 
-Each request is answered once, within LIMIT and a little; whatever goes wrong is `unknown`.
+Each request is answered once, shortly after LIMIT at the latest. Whatever goes wrong is `unknown`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Helper:
-    """`node`: this node's name in the cluster; "": crm_node is asked for it, until it tells."""
+    """`node`: this node's name in the cluster; "" as long as crm_node has not told it."""
 
     def __init__(self, set_id: str, node: str) -> None:
         self._set_id = set_id
@@ -76,7 +76,7 @@ class Helper:
         return carry_out(swap(register, version, request["record"]), deadline)
 
     def _find_node(self) -> str:
-        """What keeps this node's name from being known, or nothing."""
+        """Ask for this node's name. Returns why it is not known, or nothing."""
         if self._node:
             return ""
         (result,) = commands.run_words([["crm_node", "--name"]], commands.PATIENCE)
@@ -109,7 +109,7 @@ def carry_out(procedure: Procedure, deadline: float) -> CibAnswer:
 
 
 def _end_with(parent: int) -> None:
-    """Die with the parent, however it dies."""
+    """End with the parent, however it ends."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(0)

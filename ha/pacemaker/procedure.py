@@ -1,24 +1,26 @@
-"""The procedure of a read and of a swap: which commands, in which order, and what follows. Sans-I/O.
+"""How the record is read from the CIB and swapped in it: which commands, in which order. Sans-I/O.
 
-Each procedure is a generator: it yields lists of commands, to be run in parallel, and is sent the list of
-their results, in the same order; it returns its CibAnswer. The helper runs it with cibadmin, the simulation
-with virtual CIBs:
+Each procedure is a generator. It yields lists of commands, to be run in parallel, gets the list of their
+results in the same order, and returns its CibAnswer. The helper runs it with cibadmin, the simulation with
+virtual CIBs:
 
     procedure = read(register)
     commands = next(procedure)
     ... commands = procedure.send([run(c) for c in commands]) ... StopIteration.value is the CibAnswer
 
-An answer is `done` or `conflict` only if this node's copy of the CIB stood (see `standing`) when it was read;
-after a swap it is read once more. `not yet` is a swap that would be right later, and of which nothing was
-written. Whatever a command does wrong, or does not do in time, is `unknown`.
+The outcomes: `done` and `conflict` need a copy of the CIB that counted (see `standing`) when it was read;
+after a swap the CIB is read once more. `not yet` means that nothing was written, and that the same swap may
+be right later. A command that fails, or does not end in time, makes the outcome `unknown`.
 
-A node that is away may come back with a copy of its own, and of copies that meet the one with the highest
-(admin_epoch, epoch, num_updates) becomes everybody's. So before a swap that stands without somebody the
-admin_epoch is raised, which Pacemaker leaves to administrators, to make the copies of inactive nodes obsolete
-("Pacemaker Explained", CIB properties): a copy that does not stand never gets that far. A write is made by
-every CIB daemon of the ring on its own copy, also by one that is back and has not got the cluster's copy yet.
-So the raise is a compare-and-set, too, which an old copy does not match; and nobody is included before its
-node has joined, since it could be promoted from an old copy, which those that were raised outrank later.
+A cluster node that is away may come back with an old copy of the CIB. When copies meet, the one with the
+highest (admin_epoch, epoch, num_updates) replaces the others. So a swap that is made while a node is away
+first raises the admin_epoch, which Pacemaker leaves to administrators, so that the copies of inactive nodes
+are outdated ("Pacemaker Explained", CIB properties). A copy that does not count never gets that far.
+
+Every CIB daemon of the ring makes a write on its own copy, also the daemon of a node that is back and has not
+got the cluster's copy yet. So the raise is a compare-and-set, too, which an old copy does not match. And no
+broker is included before its node has joined: it could be promoted from an old copy, which the raised copies
+outrank later.
 """
 
 from __future__ import annotations
@@ -72,9 +74,8 @@ class ReplaceSet:
 
 @dataclass(slots=True, frozen=True)
 class RaiseAdminEpoch:
-    """Make the admin_epoch one higher, in copies that are as this one: of the same admin_epoch and epoch,
-    with the same version of the record, and `node` a member; exit code NO_SUCH where they are not.
-    """
+    """Raise the admin_epoch by one in copies like this one: with the same admin_epoch and epoch, the same
+    version of the record, and `node` as a member. Exit code NO_SUCH where a copy differs."""
 
     node: str
     set_id: str
@@ -86,7 +87,7 @@ class RaiseAdminEpoch:
 
 @dataclass(slots=True, frozen=True)
 class AskQuorum:
-    """Votes, as corosync's votequorum has them here: the result has them in `votes`."""
+    """The votes, as corosync's votequorum counts them here: the result has them in `votes`."""
 
 
 Outcome = Literal["done", "conflict", "not yet", "unknown"]
@@ -95,7 +96,7 @@ Command = QueryCib | CreateSet | ReplaceSet | RaiseAdminEpoch | AskQuorum
 
 @dataclass(slots=True, frozen=True)
 class Result:
-    """What came of a command."""
+    """The result of a command."""
 
     code: int | None
     """Exit code; None: it was not heard of in time, or could not be run."""
@@ -107,7 +108,7 @@ class Result:
 
 @dataclass(slots=True, frozen=True)
 class CibAnswer:
-    """As `Node.authority_answered` wants it, and a sentence."""
+    """The outcome as `Node.authority_answered` takes it, and a sentence."""
 
     outcome: Outcome
     record: dict[str, Any] | None
@@ -119,7 +120,7 @@ _Looking = Generator[list[Command], list[Result], tuple[CibView, Standing]]
 
 
 def read(register: Register) -> Procedure:
-    """What the register holds: `done` with the record, None for none."""
+    """Read the register: `done` with the record, or with None if there is none."""
     view, standing = yield from _look(register)
     if not standing.ok:
         return _unknown(standing.reason)
@@ -128,8 +129,7 @@ def read(register: Register) -> Procedure:
 
 def swap(register: Register, expected: RecordVersion | None, record: Mapping[str, Any]) -> Procedure:
     """Have `record` replace the one of version `expected` (None: there is none). A `conflict` has the record
-    that is held; it may be this very one, of a swap before whose answer was lost.
-    """
+    that is held; it may be this very record, from an earlier swap whose answer was lost."""
     view, standing = yield from _look(register)
     if not standing.ok:
         return _unknown(f"{standing.reason}; nothing was written")
@@ -162,9 +162,8 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
 def _there(
     register: Register, view: CibView, standing: Standing, record: Mapping[str, Any], away: Sequence[str]
 ) -> Procedure:
-    """The record is held. Who is gone, and was not `away` when it was written, may lack it, and must not
-    bring back what was before.
-    """
+    """The record is held. A node that is gone, and was not `away` when the record was written, may lack it,
+    and must not bring back an older one."""
     if set(standing.without) - set(away):
         view, standing = yield from _outrank(register, view)
         if not standing.ok:
@@ -183,9 +182,8 @@ def _write(register: Register, expected: RecordVersion | None, record: Mapping[s
 
 
 def _included_early(view: CibView, standing: Standing, record: Mapping[str, Any]) -> str:
-    """A node that hears the writes and has a CIB of its own yet, if a broker that may be its own would come
-    into the record: which node a broker is on is known where they have the same name.
-    """
+    """A cluster node hears the writes and still has a CIB of its own, and a broker that may run on it would
+    be included. Which node a broker runs on is known only where the two have the same name."""
     held = view.document["in_sync"] if view.document is not None else []
     names = {record["names"].get(node, "") for node, life in record["in_sync"] if [node, life] not in held}
     early = [name for name in standing.without if _hears(view, name)]
@@ -195,15 +193,14 @@ def _included_early(view: CibView, standing: Standing, record: Mapping[str, Any]
 
 
 def _hears(view: CibView, name: str) -> bool:
-    """Whether a node that is no member may have made this side's writes on its own copy."""
+    """May a node that is no member have made this side's writes on its own copy?"""
     state = view.nodes.get(name)
     return state is not None and state.in_ccm
 
 
 def _outrank(register: Register, view: CibView) -> _Looking:
-    """Have this side's copy win over that of anybody who is away, whatever happened there. Not done if the
-    record is another by then: the caller looks at that.
-    """
+    """Have this side's copy outrank those of all nodes that are away. Not done if the record has changed
+    meanwhile: the caller sees that."""
     aim, version = view.admin_epoch + 1, view.version
     for _ in range(TRIES):
         here = (register.node, register.set_id, view.admin_epoch, view.epoch, version)
@@ -217,7 +214,7 @@ def _outrank(register: Register, view: CibView) -> _Looking:
 
 
 def _look(register: Register) -> _Looking:
-    """This node's copy, and how it stands: once more, while a change is on its way between the copies."""
+    """Read this node's copy, and judge it. Once more, while a change is on its way between the copies."""
     for left in reversed(range(TRIES)):
         view, standing = yield from _look_once(register)
         if standing.ok or not standing.again or not left:

@@ -1,19 +1,18 @@
-"""Standing: whether this node's copy of the CIB may be believed, and written to. Pure; called by the
-procedure.
+"""Standing: whether this node's copy of the CIB counts, so that it may be believed and written to. Pure;
+called by the procedure.
 
-A CIB is replicated, not linearizable: in a partition each side has its own, and goes on changing it. This
-node's copy counts only if nobody else can have another that counts, too. That is so when every other cluster
-node
+A CIB is replicated, but not linearizable: in a partition each side has a copy of its own, and goes on
+changing it. This node's copy counts only if no other node can have a different one that counts, too. That is
+so when every other cluster node is in one of these states:
 
-- is a member, and its own copy, asked of its own CIB daemon, holds the same record with the same admin_epoch
-  and has this node as a member: to those who have given it up it may be lost while its copy says nothing of
-  it yet, and what it raises then, it raises in its own copy alone; or
-- is down: it was shut down, or its fencing has *succeeded*, and it has not joined again (until it has, it has
-  no cluster's CIB, and does not stand itself); or
-- is lost, and this side has real quorum: of at least three votes, of members only. `two_node` makes quorum of
-  one vote, and proves nothing.
+- It is a member. Its own copy, asked of its own CIB daemon, holds the same record with the same admin_epoch
+and has this node as a member. (Nodes that have given it up may count it as lost while its copy does not show
+that yet. What it raises then, it raises in its own copy alone.) - It is down: it was shut down, or its
+fencing has *succeeded*, and it has not joined again. Until it has, it has no cluster's CIB, and its own copy
+does not count. - It is lost, and this side has real quorum: of at least three votes, from members only.
+`two_node` makes quorum of one vote, and proves nothing.
 
-A node that was never seen since this cluster started may know more than this copy: then no quorum helps.
+A node that was never seen since this cluster started may know more than this copy: then quorum does not help.
 """
 
 from __future__ import annotations
@@ -49,21 +48,20 @@ class Standing:
 
 
 def members(view: CibView, me: str) -> list[str]:
-    """The other nodes whose own copies are to be asked for."""
+    """The other nodes whose own copies are to be read."""
     return sorted(n for n, s in view.nodes.items() if n != me and s is not None and s.up and not s.down)
 
 
 def wants_votes(view: CibView, me: str) -> bool:
-    """Whether somebody is lost, so that quorum decides."""
+    """Is a node lost, so that quorum decides?"""
     return any(s is not None and s.lost and not s.down for n, s in view.nodes.items() if n != me)
 
 
 def judge(
     view: CibView, me: str, copies: Mapping[str, CibView | str], votes: Votes | str | None
 ) -> Standing:  # fmt: skip
-    """`copies`: of each of `members`, or why there is none; `votes`: where `wants_votes`, or why there are
-    none.
-    """
+    """`copies`: one for each of `members`, or why there is none. `votes`: where `wants_votes`, or why there
+    are none."""
     if trouble := _myself(view, me):
         return Standing(False, trouble)
     lost: list[str] = []
@@ -93,7 +91,7 @@ def judge(
 
 
 def _myself(view: CibView, me: str) -> str:
-    """Why this node's own part in the cluster is not one to judge from."""
+    """Why this node's own state in the cluster rules out a judgement."""
     state = view.nodes.get(me)
     if me not in view.nodes:
         return f"the CIB has no node {me}"
