@@ -86,6 +86,7 @@ class History:
             self.ledgers.flush(self.process(name))
         for name in ("p", "q", "c"):
             self.client(name, "open", name="consumer" if name == "c" else "producer")
+            self.ledgers.flush((name, 1))  # as a ledger does, before its client does anything
         self.promote("bootstrap", "")
         self.run(steps)
 
