@@ -1,1 +1,1 @@
-"""Queues that follow a queue of another broker (`understudy replicate`), at both ends."""
+"""Queue mirrors (`understudy replicate`): the adapter at both ends."""

@@ -1,7 +1,7 @@
-"""CopyVhost: one queue of this broker that follows another's, as ad-hoc replication sees it. Owner: Node.
+"""CopyVhost: a queue of this broker that mirrors a queue of another broker. Owner: Node.
 
-Ids are translated here: the source's outside, those of `broker.model.queue.origin` in the model. Every change
-is history of this broker, so that its store and its ledger see it; nothing is written anywhere else.
+It translates ids: the source's outside, those of `broker.model.queue.origin` in the model. Every change is
+history of this broker, so its store and its ledger see it; nothing is written anywhere else.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ha.core.wire.queue_snapshot import minus
 
 
 class CopyVhost:
-    """See `ha.core.mirror.ports.CopyModel`. `name`: the queue's here; `addresses`, `queue`: of the source;
-    `wall_at`: what this broker dates messages by."""
+    """See `ha.core.mirror.ports.CopyModel`. `name`: of the queue here; `addresses`, `queue`: of the source;
+    `wall_at`: the clock by which this broker dates messages."""
 
     def __init__(
         self, vhost: VirtualHost, name: str, addresses: tuple[str, ...], queue: str,
@@ -76,7 +76,7 @@ class CopyVhost:
         self._queue = declare_replica(self._vhost, declared, self.name, self._origin)
 
     def move(self, addresses: tuple[str, ...]) -> None:
-        """The source is to be found there from now on."""
+        """The source has these addresses from now on."""
         queue, origin = self._both()
         self.addresses = addresses
         self._stamp(queue, Origin(addresses, origin.queue, origin.uuid, origin.first, origin.epochs))
@@ -116,7 +116,7 @@ class CopyVhost:
         return self._queue, self._origin
 
     def _runs(self, payload: bytes, ids: IdsByEpoch) -> list[EnqueueRun]:
-        """The messages of a piece: each of them one of those that the source holds there."""
+        """The messages of a piece. The source holds each of them in that stretch."""
         runs: list[EnqueueRun] = []
         for record in _decode(payload):
             if not isinstance(record, EnqueueRun) or record.queues != [self.uuid] or not record.count:
@@ -133,9 +133,8 @@ class CopyVhost:
         return runs
 
     def _known(self, queue: Queue, epochs: set[int]) -> Origin:
-        """The origin, with a place for each of these epochs. LinkError, with nothing left here, if one has
-        none: all is fetched anew.
-        """
+        """The origin, with a place for each of these epochs. If it has no room for one, raises LinkError,
+        with nothing left here: everything is fetched again."""
         _, origin = self._both()
         try:
             longer = origin.extended(epochs, queue.replica.held_epochs())

@@ -1,13 +1,13 @@
-"""Replications: ad-hoc replication of queues between brokers of no common cluster, at both ends of it.
+"""Replications: queue mirrors between brokers of different clusters, at both ends.
 
-Owner: Node, for its life. As a source it feeds whoever asks (`QueueFeeds`); as a follower it has a
-`QueueCopy` for each queue here that follows another broker's, with connections of its own to all addresses of
-the source. What is followed is remembered by the queue itself (`broker.model.queue.origin`): there is no
-other file.
+Owner: Node, for its life. As a source it feeds each follower (`QueueFeeds`). As a follower it has a
+`QueueCopy` for each queue here that follows another broker's, with its own connections to all addresses of
+the source. The queue itself remembers what it follows (`broker.model.queue.origin`): there is no other file.
 
-The HA identity of this broker (`ha.username`) logs in at the source; no other is asked for or kept. Whoever
-asks for a copy names the address, and need not know that password: it is said over TLS, on this machine, or
-where `auth.allow_plain_without_tls` has it, by the rule that listeners have for passwords that they take.
+The HA identity of this broker (`ha.username`) logs in at the source; no other is asked for or kept. The user
+who starts a mirror names the address, and need not know that password. The password is sent over TLS, on this
+machine, or where `auth.allow_plain_without_tls` allows it: the same rule as for passwords that listeners
+take.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Reply = Callable[[dict[str, Any]], None]
 
 @dataclass(slots=True, eq=False)
 class _Copying:
-    """One queue here that follows, or is to."""
+    """A queue here that follows another one, or is about to."""
 
     model: CopyVhost
     copy: QueueCopy
@@ -68,7 +68,8 @@ class _Copying:
 
 @dataclass(slots=True, eq=False)
 class _Owed:
-    """An answer to an operator that waits for the disk; `since`: for which batch, once that is flushed."""
+    """An answer to an operator that waits for the disk. `since`: the batch that it waits for, once that is
+    flushed."""
 
     reply: Reply
     reason: str
@@ -76,7 +77,7 @@ class _Owed:
 
 
 class _OwnInbox(Inbox):
-    """What is heard on some of the node's dials, numbered with all of them."""
+    """Messages of some of the node's dials, numbered with all of them."""
 
     def __init__(self, numbers: Inbox) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class _OwnInbox(Inbox):
 
 
 class MirrorNode(SourceNode, Protocol):
-    """The node, as far as queue mirrors of it and on it go."""
+    """The node, as far as queue mirrors concern it."""
 
     dials: Dials
     hooks: HaHooks
@@ -98,7 +99,8 @@ class MirrorNode(SourceNode, Protocol):
 
 
 class Replications:
-    """`tick` before the broker's end of tick, so that what came is history of that tick; `end_tick` after."""
+    """Call `tick` before the broker's end of tick, so that what came is history of that tick; call `end_tick`
+    after it."""
 
     def __init__(self, node: MirrorNode, store: Store, numbers: Inbox) -> None:
         self._node = node
@@ -112,7 +114,7 @@ class Replications:
         """The generation of definitions in which those were looked for."""
 
     def start(self) -> None:
-        """Follow what was followed before this start."""
+        """Follow the queues that were followed before this start."""
         vhost = self._node.vhost
         if self._alone:
             for queue in vhost.queues.values():
@@ -141,7 +143,8 @@ class Replications:
                 dial.client.send_extension(method, piece)
 
     def close(self, peer: int, code: int, text: str) -> None:
-        """For what it has sent: of a follower a line of the log, of a source the copy's `error`."""
+        """Close the connection of a peer for what it sent. A follower gets a line of the log; of a source,
+        the copy's `error` says it."""
         inbound = self._node.hooks.peers.get(peer)
         dial = self._node.dials.open.get(peer)
         if inbound is not None:
@@ -172,7 +175,7 @@ class Replications:
             self._first_word(name, copying, now)
 
     def end_tick(self, now: float) -> None:
-        """History is flushed: followers get their share, sources hear what was taken."""
+        """History is flushed: followers get their share, and sources are told what was taken."""
         self.feeds.end_tick()
         broker = self._node.broker
         full = "" if not broker.pausing else broker.block_reason if broker.blocked else "paging is behind"
@@ -190,7 +193,7 @@ class Replications:
                 owed.reply({"ok": True, "reason": owed.reason})
 
     def next_deadline(self) -> float | None:
-        """What the dials want is not among it."""
+        """Without the deadlines of the dials."""
         if self.feeds.hungry:
             return self._node.now
         found: float | None = None
@@ -215,7 +218,7 @@ class Replications:
                     pass
 
     def _tell(self, name: str, copying: _Copying) -> None:
-        """The log, whenever it has changed."""
+        """Log each change."""
         copy = copying.copy
         if copying.told == (copy.state, copy.error):
             return
@@ -224,9 +227,8 @@ class Replications:
         self._node.log(f"replication of queue '{name}': {copy.state.value}{why}")
 
     def _first_word(self, name: str, copying: _Copying, now: float) -> None:
-        """Whoever asked for it is told what came of it, if nothing did; it is not tried again, but for a
-        queue that has followed before, and was told to look elsewhere.
-        """
+        """If nothing came of the request, tell the operator. It is not tried again, except for a queue that
+        has followed before and was told to look elsewhere."""
         copy, model = copying.copy, copying.model
         if copying.reply is None or (copy.source and model.uuid is not None):
             return
@@ -264,7 +266,7 @@ class Replications:
             self._owed.append(_Owed(reply, stopped))
 
     def _begin(self, args: dict[str, Any], reply: Reply, now: float) -> Coded | None:
-        """Why not."""
+        """Returns why it cannot begin."""
         node, vhost = self._node, self._node.vhost
         source, queue = args.get("source"), args.get("queue")
         name = queue if args.get("name") is None else args["name"]
@@ -316,9 +318,8 @@ class Replications:
         return copying
 
     def _in_clear(self, addresses: tuple[str, ...]) -> list[str]:
-        """Those that nobody may log in at from here. A name that is looked up later may become any address,
-        and the words `ha`/`ha` make no exception: a copy lasts, and may outlive them.
-        """
+        """The addresses at which no login may be made from here. A name that is looked up later may become
+        any address, and the default words `ha`/`ha` are no exception: a copy may outlive them."""
         node = self._node
         if node.settings.tls or node.broker.settings.allow_plain_without_tls:
             return []
@@ -330,7 +331,7 @@ class Replications:
             self._node.dials.remove(copying.inbox)
 
     def _stop(self, name: str) -> Coded | str:
-        """Why not, or what has become of it."""
+        """Returns why it cannot stop, or what has become of it."""
         vhost = self._node.vhost
         if not vhost.serving:
             return codes.MIRROR_NOT_SERVING.say(node=self._node.me.name)
@@ -342,7 +343,7 @@ class Replications:
         return f"'{name}' is an ordinary queue now, with {queue.message_count} messages"
 
     def _following(self) -> list[Queue]:
-        """Queues that follow another broker's. Looked for once after each change of definitions."""
+        """Queues that follow another broker's. Searched once after each change of definitions."""
         vhost = self._node.vhost
         if self._looked_at != vhost.generation:
             self._looked_at = vhost.generation
@@ -350,7 +351,8 @@ class Replications:
         return self._followers
 
     def status(self) -> dict[str, Any]:
-        """`replications`: queues here that follow another broker's; `followers`: who follows queues here."""
+        """`replications`: queues here that follow another broker's; `followers`: the brokers that follow
+        queues here."""
         lines = []
         for queue in self._following():
             origin = origin_of(queue)
@@ -375,7 +377,7 @@ class Replications:
 
 
 def _addresses(source: object) -> tuple[str, ...]:
-    """Empty if they are none."""
+    """The addresses of a list; empty if it is none."""
     if (
         not isinstance(source, list)
         or len(source) > MOST_ADDRESSES
@@ -394,7 +396,7 @@ def _addresses(source: object) -> tuple[str, ...]:
 
 
 def _failure(dial: DialFailed) -> str:
-    """Why nobody let us in there. That nobody is there, only the kernel there can say."""
+    """Why a dial did not get in. Only the kernel there can say that nothing listens."""
     if dial.unspoken and not (dial.refusal or dial.distrust):
         return f"somebody listens there, and is no broker that answers: {dial.unspoken}"
     silent = "nobody answers there" if dial.nobody else "no answer comes from there"
@@ -402,12 +404,12 @@ def _failure(dial: DialFailed) -> str:
 
 
 def _is_near(host: str) -> bool:
-    """Whether what is said there stays on this machine."""
+    """Does what is sent there stay on this machine?"""
     return host.lower() == "localhost" or is_loopback(host)
 
 
 def _is_name(text: object) -> bool:
-    """Whether a queue may be called that. JSON can say what UTF-8 cannot."""
+    """May a queue have this name? JSON can contain text that UTF-8 cannot."""
     try:
         return isinstance(text, str) and 0 < len(text.encode()) < 256 and "\0" not in text
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""SourceVhost: a serving virtual host as the source of ad-hoc replication sees it. Owner: Node."""
+"""SourceVhost: a serving virtual host as the source of queue mirrors. Owner: Node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SourceNode(Protocol):
-    """The node, as far as other brokers may know it. `now`: of this tick."""
+    """The node, as far as other brokers may know it. `now`: the time of this tick."""
 
     broker: Broker
     core: HaBroker

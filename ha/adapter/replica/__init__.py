@@ -1,1 +1,1 @@
-"""The model as a backup sees it: what a link brings goes into it, and to the store."""
+"""The model of a backup: what the link brings goes into it, and into the store."""

@@ -1,7 +1,8 @@
-"""What the copy of a queue cannot take: found, told, and kept from parting the store from the model.
+"""Events that the copy of a queue cannot take: finds and reports them, and keeps store and model equal
+meanwhile.
 
-Such a queue is sent again. Until it is whole the link can be lost, and what the store holds, and the model
-does not, would be back after the next start; what only the model holds would be gone.
+Such a queue is sent again. The link may be lost before it is whole. Messages that only the store holds would
+then be back after the next start, and messages that only the model holds would be gone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ha.core.wire.queue_snapshot import minus
 
 
 def out_of_line(vhosts: VirtualHosts, run: EnqueueRun) -> list[BadEvent]:
-    """Queues in which these are not the next messages: their copies have lost some, or have too many."""
+    """Queues in which these are not the next messages: their copies lack some, or have too many."""
     bad: list[BadEvent] = []
     for uuid, first in zip(run.queues, run.firsts, strict=True):
         queue = vhosts.queues_by_uuid.get(uuid)
@@ -29,7 +30,7 @@ def out_of_line(vhosts: VirtualHosts, run: EnqueueRun) -> list[BadEvent]:
 
 
 def bad_events(vhosts: VirtualHosts, record: EnqueueRun | Dequeue, error: str) -> list[BadEvent]:
-    """One for each queue of `record` that is here: `error` kept it from being applied."""
+    """One for each queue of `record` that exists here: `error` kept the record from being applied."""
     queues = record.queues if isinstance(record, EnqueueRun) else [record.queue]
     there = [q for uuid in queues if (q := vhosts.queues_by_uuid.get(uuid)) is not None]
     what = "messages" if isinstance(record, EnqueueRun) else "dequeues"
@@ -37,9 +38,8 @@ def bad_events(vhosts: VirtualHosts, record: EnqueueRun | Dequeue, error: str) -
 
 
 def not_taken(vhosts: VirtualHosts, run: EnqueueRun) -> list[Dequeue]:
-    """For the store, which is told of all messages of `run`: those that the model has not taken. What goes
-    meanwhile is told to neither, if the link is lost before the queue is whole again.
-    """
+    """Messages of `run` that the model has not taken. The store is told of all of them. If the link is lost
+    before the queue is whole again, neither is told of messages that leave meanwhile."""
     epoch = run.envelope.epoch
     lost: list[Dequeue] = []
     for uuid, first in zip(run.queues, run.firsts, strict=True):

@@ -1,4 +1,4 @@
-"""Sentences for the log on queues that are no more. Called by Node and ReplicaVhost."""
+"""Log sentences on queues that no longer exist. Called by Node and ReplicaVhost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAMED = 3
 
 
 def ended_words(titles: Sequence[str]) -> str:
-    """Those that waited for the clients of before a failover."""
+    """For queues that waited for their clients after a failover, and ended."""
     many, whose = ("1 queue", "its") if len(titles) == 1 else (f"{len(titles)} queues", "their")
     names = [repr(title) for title in titles[:NAMED]]
     if more := len(titles) - len(names):
@@ -18,9 +18,8 @@ def ended_words(titles: Sequence[str]) -> str:
 
 
 def gone_words(title: str, count: int, *, there: bool, ended: bool) -> str:
-    """One that the primary which is joined does not have. `there`: it has another one of that name; `ended`:
-    its history has the end of this one.
-    """
+    """For a queue that the joined primary does not have. `there`: it has another queue of that name; `ended`:
+    its history contains the end of this one."""
     dropped = f"deleted, {count} messages to quarantine"
     if not there:
         return f"queue {title!r} is not on the primary: {dropped}"

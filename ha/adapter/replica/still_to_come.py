@@ -1,8 +1,9 @@
-"""StillToCome: of which queues this link may bring messages of before, and what history itself lacks there.
+"""StillToCome: the queues of which this link may still bring older messages, and what history itself lacks of
+them.
 
-Owner: ReplicaVhost. Makes calls on nobody. A queue that is deleted while they come is noted as lacking what
-had not come: whoever is promoted by force then does not know what became of that. Once all is here that is
-known: it was deleted with the queue.
+Owner: ReplicaVhost. Makes no calls. A queue that is deleted while they come is noted as lacking what had not
+come: a node that is promoted by force then does not know what became of those messages. Once the copy is
+complete that is known: they were deleted with the queue.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ class StillToCome:
         """What a forced promotion has lost of each, by epoch."""
 
     def begin(self) -> None:
-        """A primary is about to define its queues; nothing has come."""
+        """A primary is about to define its queues; nothing has come yet."""
         self._lost.clear()
 
     def add(self, queue: Queue) -> None:
-        """That one comes, perhaps anew: the primary has said how far its history goes."""
+        """That queue comes, perhaps once more: the primary has said how far its history goes."""
         if queue.uuid not in self._lost:
             ends = queue.replica.ends()
             self._lost[queue.uuid] = {epoch: end.lacking for epoch, end in ends.items() if end.lacking}
 
     def all_here(self, deleted_queues: DeletedQueues) -> list[Record]:
-        """The ends, put right, of those that were deleted meanwhile."""
+        """The corrected ends of the queues that were deleted meanwhile."""
         found: list[Record] = []
         for queue, lost in self._lost.items():
             ends = deleted_queues.get(queue)

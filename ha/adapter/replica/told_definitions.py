@@ -1,7 +1,8 @@
-"""ToldDefinitions: what a primary has told of its definitions on this link so far, and what is stale here.
+"""ToldDefinitions: the definitions that a primary has sent on this link so far, and which definitions here
+are stale.
 
-Owner: ReplicaVhost. Makes calls on nobody; reads the virtual hosts. Each part of the definitions is applied
-when it comes; what the primary has not is known when the last has come.
+Owner: ReplicaVhost. Makes no calls; reads the virtual hosts. Each part of the definitions is applied when it
+comes. What the primary does not have is known when the last part has come.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ToldDefinitions:
         self._bindings: set[tuple[str, str, BindingKey]] = set()
 
     def defers(self, record: Record) -> bool:
-        """Is it to be applied at the end?"""
+        """Must it wait for the last part?"""
         if not isinstance(record, EntryPut) or record.kind == VHOST:
             return False
         self.deferred.append(record)
@@ -72,7 +73,7 @@ class ToldDefinitions:
         return name != ROOT and (VHOST, "", name) not in self.entries
 
     def unbound(self, vhosts: VirtualHosts) -> Iterator[Unbind]:
-        """Bindings that it has not: replicated ones, and those of its exchanges to its queues."""
+        """Bindings that the primary lacks: replicated ones, and those of its exchanges to its queues."""
         for vhost in vhosts:
             for exchange in vhost.exchanges.values():
                 for binding in exchange.bindings.values():
@@ -83,7 +84,8 @@ class ToldDefinitions:
                         yield binding.unbind_record()
 
     def others(self, vhosts: VirtualHosts) -> Iterator[Record]:
-        """Deletions of exchanges and entries that it has not, and of ends that its history knows not."""
+        """Deletions of exchanges and directory entries that it does not have, and of ends that its history
+        does not know."""
         for vhost in vhosts:
             for exchange in vhost.exchanges.values():
                 known = exchange.built_in or (vhost.name, exchange.name) in self.exchanges

@@ -1,8 +1,9 @@
-"""ReplicaVhost: following virtual hosts and their store, as the core's ReplicaModel sees them. Owner: Node.
+"""ReplicaVhost: the virtual hosts of a backup and their store, as the core's ReplicaModel sees them. Owner:
+Node.
 
-Whatever changes the model is handed to the store in the same call and the same order, filtered by scope;
-the store syncs later, and `synced` says how far. Quarantine and the incomplete mark are durable before the
-drop they precede.
+Each change of the model is handed to the store in the same call and the same order, filtered by scope. The
+store syncs later; `synced` says how far. Quarantine and the incomplete mark are durable before the drop that
+follows them.
 """
 
 from __future__ import annotations
@@ -165,8 +166,8 @@ class ReplicaVhost:
         return bad
 
     def _export_beyond(self, queue: bytes) -> None:
-        """It is about to be deleted, perhaps before its snapshot has come: what history never had in it is
-        kept."""
+        """The queue is about to be deleted, perhaps before its snapshot has come: keep the messages that its
+        history never had."""
         found = self._vhosts.queues_by_uuid.get(queue)
         if found is not None:
             self._export(found, minus(found.snapshot(), had(found.replica.ends())))
@@ -174,8 +175,8 @@ class ReplicaVhost:
                 self._withheld.end(queue)
 
     def _ends_with(self, entry: EntryDelete) -> list[Record]:
-        """Queues of this node alone, of which the link knows nothing, end with their virtual host: what they
-        hold is kept, and the store is told."""
+        """Queues of this node alone, which the link does not know, end with their virtual host: keep their
+        messages, and tell the store."""
         vhost = self._vhosts.get(entry.name) if entry.kind == VHOST else None
         if vhost is None or entry.name == ROOT:
             return []
@@ -184,7 +185,7 @@ class ReplicaVhost:
         return [QueueDelete(queue.uuid, queue.name, Scope.STORE) for queue in vhost.queues.values()]
 
     def _gives_way_to(self, declared: QueueDeclare) -> list[Record]:
-        """So does a queue of this node alone when the primary declares one of its name."""
+        """A queue of this node alone ends when the primary declares one of its name."""
         vhost = self._vhosts.get(declared.vhost)
         queue = vhost.queues.get(declared.name) if vhost is not None else None
         if queue is None or queue.uuid == declared.uuid:
@@ -276,15 +277,14 @@ class ReplicaVhost:
         return told.sentences
 
     def _write_told(self) -> None:
-        """The part that came last, to the store, at the position of before: the last of all goes there with
-        the new one, so that whoever starts from the disk has all definitions of its position.
-        """
+        """The last part goes to the store at the previous position. The end of all parts goes there with the
+        new position: so a start from this disk has all definitions of its position."""
         if unwritten := self._told.unwritten:
             self._told.unwritten = []
             self._append(self.position, unwritten)
 
     def _namesake_of(self, declared: Record) -> list[Record]:
-        """The primary has another queue of that name: the one that is here goes at once."""
+        """The primary has another queue of that name: the one here goes at once."""
         if not isinstance(declared, QueueDeclare):
             return []
         vhost = self._vhosts.get(declared.vhost)
@@ -294,7 +294,7 @@ class ReplicaVhost:
         return self._stale(queue, self._told, there=True)
 
     def _stale(self, queue: Queue, told: ToldDefinitions, *, there: bool) -> list[Record]:
-        """The deletion of a queue that the primary has not; what its history never had in it is exported."""
+        """Delete a queue that the primary does not have. Messages that its history never had are exported."""
         deleted = told.deleted_queues.get(queue.uuid)
         beyond = minus(queue.snapshot(), had(deleted.ends if deleted is not None else {}))
         count = self._export(queue, beyond)
@@ -307,9 +307,8 @@ class ReplicaVhost:
         ]
 
     def _await_all(self, queue: bytes) -> list[Record]:
-        """Its snapshot has not begun: whoever is promoted by force from here lacks of it what history had and
-        is not here. For the store, too.
-        """
+        """Its snapshot has not begun: a node that is promoted by force from here lacks what history had and
+        is not here. The store notes that, too."""
         found = self._vhosts.queues_by_uuid.get(queue)
         if found is None:
             return []
@@ -320,8 +319,8 @@ class ReplicaVhost:
         return [self._ends_of(found)] if found.scope & Scope.STORE else []
 
     def _temporary(self) -> list[Record]:
-        """Deletions of what is neither stored nor replicated: left from when this node served, and nobody's
-        any more. It ends here as it does with the process; the ledger says so of its messages."""
+        """Delete what is neither stored nor replicated: it is left from when this node served, and has no
+        owner any more. It ends here as it would with the process; the ledger notes its messages."""
         exchanges = [x for vhost in self._vhosts for x in vhost.exchanges.values() if not x.built_in]
         queues = [queue for queue in self._vhosts.queues_by_uuid.values() if not queue.scope]
         for queue in queues:
@@ -397,7 +396,8 @@ class ReplicaVhost:
     # -- inside
 
     def _note_ends(self, queue: Queue) -> None:
-        """On disk too: who is promoted by force from here, after a restart perhaps, knows what it lacks."""
+        """On disk too: a node that is promoted by force from here, perhaps after a restart, knows what it
+        lacks."""
         if queue.scope & Scope.STORE:
             self._append(self.position, [self._ends_of(queue)])
 
@@ -417,7 +417,8 @@ class ReplicaVhost:
     def _append(
         self, position: Position, records: list[Record], *, framed: bytes = b"", own: Sequence[Record] = ()
     ) -> None:
-        """To the store, what it sees: `records`, as they came in `framed` or to be encoded, then `own`."""
+        """Give the store the records that it sees: `records`, as they came in `framed` or to be encoded, then
+        `own`."""
         encoded = _stored(framed)
         fresh = own if framed else [*records, *own]
         encoded += [encode_record(r) for r in fresh if r.scope & Scope.STORE]
@@ -427,7 +428,7 @@ class ReplicaVhost:
             self._store.roll(self._bases())
 
     def _export(self, queue: Queue, ids: IdsByEpoch) -> int:
-        """To quarantine, fsynced, and into the ledger; how many."""
+        """Export to quarantine, fsynced, and note it in the ledger. Returns how many."""
         entries = queue.entries_for(ids) if ids else []
         if entries:
             self._quarantine.export(queue.uuid, queue.name, entries, queue.vhost)
@@ -445,7 +446,7 @@ class ReplicaVhost:
         return found
 
     def _apply(self, record: Record) -> None:
-        """Of what makes the copy equal: whatever goes wrong costs the link, and not the node."""
+        """Apply a record that makes the copy equal. A failure costs the link, and not the node."""
         try:
             self._vhosts.apply(record)
         except Exception as error:

@@ -1,11 +1,12 @@
-"""Withheld: what a member that its new primary expects has been told to drop, and has not dropped yet.
+"""Withheld: the drops that an expected member has been told of and has not made yet.
 
 Owner: ReplicaVhost. While such a member catches up it can be promoted, and nothing that it is told is
-confirmed to anybody before it has all. Queues come one after the other: a message that moved (a dead letter,
-a transaction) may have left the one and not be in the other yet. So what it held before stays until
-everything is here, and then goes at once; or it goes back to what it held. A queue that is deleted goes at
-once, with what it held, which may have moved as well: from then on there is no going back, and this node is
-not promotable before it has everything.
+confirmed to any publisher before its copy is complete. Queues come one after the other: a message that moved
+(a dead letter, a transaction) may have left one queue and not be in the other yet. So what the member held
+before stays until everything is here. Then it is dropped at once, or the member goes back to what it held.
+
+A queue that is deleted goes at once, with its messages, which may have moved as well. From then on there is
+no way back, and this node is not promotable before its copy is complete.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ha.core.ports import IdsByEpoch
 
 @dataclass(slots=True)
 class Withheld:
-    """`since`: the epoch in which it was expected first; nobody was told that anything of it is safe."""
+    """`since`: the epoch in which the member was expected first; no client was told that anything of it is
+    safe."""
 
     since: int
     before: dict[bytes, tuple[IdsByEpoch, EpochEnds]]
@@ -36,11 +38,11 @@ class Withheld:
     """Queues that were deleted, with what they held then: of these it cannot go back."""
 
     def begin_again(self) -> None:
-        """Another primary tells what is to be dropped, of all that is here."""
+        """Another primary says what is to be dropped, of all that is here."""
         self.told, self.dropped, self.beyond = [], [], {}
 
     def end(self, queue: bytes) -> None:
-        """It is about to be deleted, at once: a name may be taken again."""
+        """The queue is deleted at once: its name may be taken again."""
         if self.before.get(queue, ({}, {}))[0]:
             self.ended.add(queue)
 

@@ -1,1 +1,1 @@
-"""Queues that follow a queue of another broker (`understudy replicate`)."""
+"""Queue mirrors (`understudy replicate`): the rules at both ends."""

@@ -1,13 +1,13 @@
-"""QueueFeed: one queue of this broker on its way to a follower that is of no cluster with it.
+"""QueueFeed: sends one queue of this broker to a follower of another cluster.
 
-Owner: QueueFeeds. Makes calls on SourceModel. After Qpid's ReplicatingSubscription, which does the same there
-between standalone brokers.
+Owner: QueueFeeds. Makes calls on SourceModel. After Qpid's ReplicatingSubscription, which does the same
+between standalone brokers there.
 
 It is a cursor on the queue, oldest message first, which ends at the newest and waits there. A piece is read
-right after a flush, and says which ids the queue holds of one stretch just then; ids only ever grow, so that
-nothing can come to a stretch that the cursor has passed, and what leaves it is told as history tells it. So
-no message waits in memory for a slow follower: the queue itself is the buffer, and only ids that have left
-are gathered, as ranges, up to a limit.
+right after a flush, and says which ids the queue holds of one stretch at that moment. Ids only grow, so
+nothing can come into a stretch that the cursor has passed; messages that leave it are told as history tells
+them. So no message waits in memory for a slow follower: the queue itself is the buffer. Only ids that have
+left are gathered, as ranges, up to a limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_RANGES = 100_000
 
 
 class QueueFeed:
-    """See the module. `peer`: the follower's connection; `name`: what it calls itself."""
+    """See the module. `peer`: the follower's connection; `name`: the name that it gave."""
 
     def __init__(self, peer: int, name: str, queue: bytes, has: IdsByEpoch) -> None:
         self.peer = peer
@@ -54,7 +54,7 @@ class QueueFeed:
     # -- what history says
 
     def left(self, gone: Dequeue) -> bool:
-        """Messages have left the queue. False once they are too many to be gathered."""
+        """Messages have left the queue. False once they are too many to gather."""
         epoch, passed = self._at
         if gone.epoch > epoch:
             return True
@@ -68,7 +68,7 @@ class QueueFeed:
         return self._ranges <= MOST_RANGES
 
     def acknowledged(self, received: int) -> None:
-        """LinkError for what was never sent."""
+        """LinkError if it was never sent."""
         if not self.received <= received <= self.sent:
             raise LinkError(f"acknowledged {received} bytes of {self.sent}")
         self.received = received
@@ -119,7 +119,7 @@ class QueueFeed:
         return out
 
     def _piece(self, model: SourceModel, piece: Piece, last: MessageId, limit: int) -> list[bytes]:
-        """As much of it as `limit` allows; no frame if there is nothing in it that matters."""
+        """As much of it as `limit` allows; no frame if it has nothing for the follower."""
         entries, upto = piece
         if upto is None or upto > last:
             upto = last

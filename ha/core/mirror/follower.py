@@ -1,10 +1,10 @@
-"""QueueCopy: the follower's end of ad-hoc replication: one queue here that follows one of another broker.
+"""QueueCopy: the follower's end of a queue mirror: one queue here that follows a queue of another broker.
 
 Owner: the adapter. Makes calls on CopyModel and CopyWire. After Qpid's QueueReplicator between standalone
-brokers, but for a source that may be a pair: it is connected to all its addresses and asks each again and
-again until one of them serves the queue. What it holds is compared with what that one holds, by replication
-id, and those are the same before and after a failover: so nothing comes twice, only what is missing is
-fetched, and what has left meanwhile goes.
+brokers, but the source may be a pair: it connects to all its addresses, and asks each until one of them
+serves the queue. It compares what it holds with what the source holds, by replication id. These ids are the
+same before and after a failover of the source. So nothing comes twice, only missing messages are fetched, and
+messages that have left meanwhile are dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ASK_EVERY = 0.5
 
 
 class CopyState(enum.Enum):
-    """What an operator is told."""
+    """The state that an operator sees."""
 
     CONNECTING = "connecting"
     GONE = "source gone"
@@ -49,7 +49,7 @@ class QueueCopy:
     def __init__(
         self, queue: str, model: CopyModel, wire: CopyWire, *, node_id: str, name: str, cluster_id: str
     ) -> None:
-        """`queue`: its name at the source. The rest is this broker's."""
+        """`queue`: its name at the source. All else concerns this broker."""
         self.queue = queue
         self._model = model
         self._wire = wire
@@ -77,19 +77,19 @@ class QueueCopy:
 
     @property
     def lag(self) -> int | None:
-        """Messages that the source held more than this broker, when it last told. None: it has not yet."""
+        """Messages that the source held beyond this broker, when it last said. None: it has not yet."""
         return None if self._total is None else max(0, self._total - self._model.count())
 
     # -- connections
 
     def opened(self, peer: int, address: str, now: float) -> None:
-        """Logged in there."""
+        """The login at that address succeeded."""
         self._open[peer] = address
         if self._peer is None:
             self._ask(peer)
 
     def failed(self, address: str, reason: str) -> None:
-        """Nobody let us in there."""
+        """The login at that address failed."""
         self._against(address, reason)
 
     def lost(self, peer: int, now: float) -> None:
@@ -119,7 +119,7 @@ class QueueCopy:
     # -- what they say
 
     def method(self, peer: int, method: int, payload: bytes, now: float) -> None:
-        """One method of one of them. What cannot be right costs that connection."""
+        """One method of a source. One that cannot be right costs that connection."""
         try:
             if method == CopyMethod.ANSWER:
                 self._answered(peer, parse_answer(payload), now)
@@ -183,9 +183,8 @@ class QueueCopy:
             self._total = parse_number(body)
 
     def end_tick(self, *, full: str = "") -> None:
-        """Tell how much was taken. `full`: why this broker can take no more for now. Then the source sends no
-        more than a window, and is not asked anew: each connection has a window of its own.
-        """
+        """Tell the source how much was taken. `full`: why this broker can take no more for now. The source
+        then sends a window at most, and is not asked again: each connection has a window of its own."""
         self._full = full
         if self._peer is not None and not full and self._decoder.received != self._acked:
             self._acked = self._decoder.received

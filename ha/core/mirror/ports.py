@@ -1,6 +1,5 @@
-"""What ad-hoc replication asks of the broker around it, at either end. Implemented by the adapter;
-synchronous, no I/O waits.
-"""
+"""The interfaces by which queue mirrors use the broker around them, at either end. The adapter implements
+them; synchronous, without I/O waits."""
 
 from __future__ import annotations
 
@@ -11,26 +10,26 @@ from ha.core.ports import IdsByEpoch
 
 
 class CopyWire(Protocol):
-    """The connections, by the number of the peer. What goes to one that is gone goes nowhere."""
+    """The connections, by the number of the peer. A message to a peer that is gone is dropped."""
 
     def send(self, peer: int, method: int, payload: bytes) -> None:
-        """One method, that fits the smallest frame."""
+        """Send one method that fits the smallest frame."""
 
     def send_pieces(self, peer: int, method: int, parts: list[bytes]) -> None:
-        """As many methods as it takes: the other end puts them together again."""
+        """Send as many methods as it takes: the other end joins them."""
 
     def close(self, peer: int, code: int, text: str) -> None: ...
 
 
 class Found(NamedTuple):
-    """A queue at the source, and why it cannot be replicated, if so."""
+    """A queue at the source, and why it cannot be mirrored, if so."""
 
     uuid: bytes
     refusal: str = ""
 
 
 class SourceStanding(NamedTuple):
-    """How the source stands. `refusal`: why it serves no queue now, as a sentence; "" while it does."""
+    """The state of the source. `refusal`: why it serves no queue now, as a sentence; "" while it does."""
 
     node_id: str
     name: str
@@ -53,16 +52,16 @@ class SourceModel(Protocol):
     def has(self, queue: bytes) -> bool: ...
 
     def declared(self, queue: bytes) -> bytes:
-        """Its declaration, encoded. The queue is there, here as below."""
+        """Its declaration, encoded. The queue must exist, here and in the methods below."""
 
     def last_id(self, queue: bytes) -> MessageId:
-        """All that it holds, or ever held, lies up to there; what comes lies beyond."""
+        """The highest id that the queue has ever had; new messages get higher ones."""
 
     def total(self, queue: bytes) -> int:
         """Messages held."""
 
     def piece(self, queue: bytes, after: MessageId, most: int) -> Piece:
-        """The next messages that it holds now, at most so many."""
+        """The next messages that the queue holds now, at most so many."""
 
     def encode(self, records: list[Dequeue]) -> list[bytes]: ...
 
@@ -70,19 +69,19 @@ class SourceModel(Protocol):
         """Entries as encoded EnqueueRun records."""
 
     def watch(self, wanted: bool) -> None:
-        """Whether history must tell of every queue, also of those that no store and no link sees."""
+        """Whether history must contain every queue, also those that no store and no link sees."""
 
 
 class CopyModel(Protocol):
-    """One queue here that follows, or is to. Ids are the source's throughout."""
+    """One queue here that follows, or is about to. Ids are the source's throughout."""
 
     @property
     def uuid(self) -> bytes | None:
-        """Which queue of the source is followed; None as long as none is."""
+        """The queue of the source that is followed; None as long as none is."""
 
     @property
     def newest_epoch(self) -> int:
-        """The latest of the source that was followed; 0 before the first."""
+        """The latest epoch of the source that was followed; 0 before the first."""
 
     def count(self) -> int:
         """Messages held."""
@@ -90,13 +89,14 @@ class CopyModel(Protocol):
     def held(self) -> IdsByEpoch: ...
 
     def dated_by(self, wall_ms: int, now: float) -> None:
-        """The source's clock, now: messages taken from then on are dated by this broker's instead."""
+        """The source's clock, now. Messages that are taken from then on are dated by this broker's clock
+        instead."""
 
     def declare(self, uuid: bytes, payload: bytes) -> None:
-        """The queue comes to be here, if it is not there yet. LinkError if it cannot."""
+        """Declare the queue here, if it does not exist yet. LinkError if that fails."""
 
     def take_piece(self, after: MessageId, upto: MessageId, ids: IdsByEpoch, payload: bytes) -> None:
-        """The source holds `ids` of that stretch: what else is held of it goes, the runs come."""
+        """The source holds `ids` of that stretch: drop what else is held of it, and take the runs."""
 
     def leave(self, payload: bytes) -> None:
         """Dequeues; of ids that are not held too."""

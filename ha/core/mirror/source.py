@@ -1,7 +1,7 @@
-"""QueueFeeds: the source's end of ad-hoc replication: who asks for which queue, and what each gets.
+"""QueueFeeds: the source's end of queue mirrors: the followers, and what each of them gets.
 
-Owner: the adapter. Makes calls on SourceModel, CopyWire and its QueueFeeds. Nothing here is waited for: a
-follower that is slow, or gone, holds no confirm and no message.
+Owner: the adapter. Makes calls on SourceModel, CopyWire and its QueueFeeds. It waits for nobody: a follower
+that is slow, or gone, holds up no confirm and no message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DELETED = "the queue is deleted"
 
 
 class QueueFeeds:
-    """One broker's. `hear` while peers speak, `batch` with each flush, `end_tick` after it."""
+    """All feeds of one broker. Call `hear` as peers send, `batch` with each flush, `end_tick` after it."""
 
     def __init__(self, model: SourceModel, wire: CopyWire) -> None:
         self._model = model
@@ -44,7 +44,7 @@ class QueueFeeds:
         return any(feed.hungry for feed in self.feeds.values())
 
     def hear(self, peer: int, method: int, payload: bytes) -> None:
-        """One method. What a follower may not say costs it the connection, and nothing else."""
+        """Serve one method. What a follower may not send costs it the connection, and nothing else."""
         try:
             self._hear(peer, method, payload)
         except LinkError as error:
@@ -133,7 +133,7 @@ class QueueFeeds:
                 self._end(feed.queue, reason, only=feed.peer)
 
     def end_tick(self) -> None:
-        """After the flush: everybody gets a share of what there is."""
+        """After the flush: every follower gets a share."""
         if not self.feeds:
             return
         refusal = self._model.standing().refusal
@@ -146,7 +146,7 @@ class QueueFeeds:
                     self._wire.send_pieces(peer, CopyMethod.DATA, parts)
 
     def _end(self, queue: bytes, reason: str, *, only: int | None = None) -> None:
-        """Nothing more of it to its followers; what they were sent before arrives before."""
+        """Send its followers nothing more of it. What was sent before still arrives."""
         for peer, feed in list(self.feeds.items()):
             if feed.queue == queue and only in (None, peer):
                 self._wire.send(peer, CopyMethod.ENDED, encode_end(reason))

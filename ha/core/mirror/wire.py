@@ -1,8 +1,8 @@
-"""The wire of ad-hoc replication: how a broker asks another, of no cluster with it, for one queue.
+"""The wire format of queue mirrors: how a broker asks a broker of another cluster for one queue.
 
-Methods 40-46 of extension class 250, on a connection of its own that has logged in with the HA identity:
-ASK and ANSWER until somebody there serves the queue; then HAVE and GO, and from then on DATA, one ordered
-stream of frames (`link.frame`), and ACK the other way, until ENDED. Pure codec.
+Methods 40-46 of extension class 250, on a connection of its own that has logged in with the HA identity: ASK
+and ANSWER until a broker there serves the queue; then HAVE and GO, and from then on DATA, one ordered stream
+of frames (`link.frame`), and ACK the other way, until ENDED. Pure codec.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _U64 = struct.Struct(">Q")
 
 
 class CopyMethod(enum.IntEnum):
-    """From the follower unless it says otherwise."""
+    """From the follower, unless its comment says otherwise."""
 
     ASK = 40
     ANSWER = 41
@@ -58,7 +58,7 @@ class CopyFrame(enum.IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class Question:
-    """Do you serve that queue? `uuid`: which one it is to be, in hex; "": any of that name."""
+    """Does the broker serve that queue? `uuid`: the one wanted, in hex; "": any of that name."""
 
     queue: str
     uuid: str
@@ -85,7 +85,7 @@ def parse_question(payload: bytes) -> Question:
 @dataclass(slots=True, frozen=True)
 class SourceAnswer:
     """`ok`: it does, in `epoch`, as the queue `uuid`. Else `reason` is a sentence, and `gone` says that it
-    serves, and has no such queue (any more). `wall_ms`: the clock that it dates messages by; 0: it does not
+    serves and has no such queue (any more). `wall_ms`: the clock by which it dates messages; 0: it does not
     say."""
 
     ok: bool
@@ -120,7 +120,7 @@ def encode_end(reason: str) -> bytes:
 
 
 def parse_end(payload: bytes) -> str:
-    """Why."""
+    """Returns the reason."""
     return one_line(str(parse_json(payload, "the end of a queue").get("reason", "")))
 
 
@@ -141,5 +141,5 @@ def _text(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """As it may stand in a log: one line, of bounded length, of what can be printed."""
+    """Make the text fit for a log: one line, of bounded length, of printable characters."""
     return "".join(sign if sign.isprintable() else " " for sign in text[:LONGEST_REASON])
