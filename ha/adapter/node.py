@@ -117,7 +117,7 @@ class Node:
             position=self._position,
             authority=AUTHORITIES[ha.authority](), public=ha.public_brokers,
         )  # fmt: skip
-        self.core.neighbours.absent = left_out(ha.brokers, ha.listens)
+        self.core.peers.absent = left_out(ha.brokers, ha.listens)
         self.hooks.core = self.core
         self.broker.on_clock = self.before_output
         self.broker.disk.free = lambda: files.files.free(files.directory)
@@ -330,7 +330,7 @@ class Node:
                 case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):
                     self.core.authority_answered(request_id, Outcome(outcome), record, now, item.reason)
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
-                for name in filter(self.core.neighbours.is_self, self.dials.names()):
+                for name in filter(self.core.peers.is_self, self.dials.names()):
                     self.dials.forget(name)
 
     def timers(self, now: float) -> None:

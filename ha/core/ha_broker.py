@@ -29,8 +29,8 @@ from ha.core.effects import (
 from ha.core.election.attempt import Attempt
 from ha.core.election.introductions import Introductions
 from ha.core.election.manual import ManualAuthority
-from ha.core.election.neighbours import Neighbours
 from ha.core.election.peer_methods import PeerMethods
+from ha.core.election.peers import Peers
 from ha.core.election.promotion import Promotion
 from ha.core.election.proof_seeker import ProofSeeker
 from ha.core.election.switchover import Switchover
@@ -82,7 +82,7 @@ class HaBroker:
         self._epoch = 0
         self.primary: Primary | None = None
         self.backup: Backup | None = self._as_backup() if addresses else None
-        self.neighbours = Neighbours(addresses, public)
+        self.peers = Peers(addresses, public)
         self.promotion = Promotion(
             me,
             tuning,
@@ -92,7 +92,7 @@ class HaBroker:
             self._out,
             self._authority,
             self.keeper,
-            self.neighbours,
+            self.peers,
             self._lineage,
             position,
             self.following,
@@ -100,7 +100,7 @@ class HaBroker:
             self.serve,
         )
         self._introductions = Introductions(
-            me, tuning, self._membership, self._local, self._out, self._lineage, self.neighbours
+            me, tuning, self._membership, self._local, self._out, self._lineage, self.peers
         )
         self._peer_methods = PeerMethods(
             me,
@@ -110,10 +110,10 @@ class HaBroker:
             self._out,
             self._introductions,
             self._lineage,
-            self.neighbours,
+            self.peers,
             self,
         )
-        self.proof = ProofSeeker(tuning, self.keeper, self.neighbours, self)
+        self.proof = ProofSeeker(tuning, self.keeper, self.peers, self)
         self.switchover = Switchover(
             me, tuning, self._membership, self._clocks, self._out, primary_model, self.keeper, position,
             self.promotion, lambda: self.primary, self.known_primary, self.step_down,
@@ -193,7 +193,7 @@ class HaBroker:
     def known_primary(self) -> str | None:
         """Name and address of the node that serves, if one is known."""
         least = self._local.record.epoch if self._local.record is not None else 0
-        return serving_peer(self.promotion.kin(), self._membership, least)
+        return serving_peer(self.promotion.cluster_peers(), self._membership, least)
 
     # -- life
 
@@ -219,7 +219,7 @@ class HaBroker:
     def timers(self, now: float) -> None:
         if self.mine is not None and self.proof.due(now):
             self._next_poll = now + CALM_POLL
-        if now >= self._next_poll and self.neighbours.dialed:
+        if now >= self._next_poll and self.peers.dialed:
             calm = self.status.serves or (self.backup is not None and self.backup.linked)
             self._next_poll = now + (CALM_POLL if calm else JOINING_POLL)
             self.ask_all()
@@ -234,7 +234,7 @@ class HaBroker:
     def next_deadline(self) -> float | None:
         role = self.primary if self.primary is not None else self.backup
         return earliest(
-            self._next_poll if self.neighbours.dialed else None,
+            self._next_poll if self.peers.dialed else None,
             self.proof.next_deadline() if self.mine is not None else None,
             self.keeper.next_deadline(),
             self.promotion.next_deadline(),
@@ -326,7 +326,7 @@ class HaBroker:
 
     def dial_open(self, peer: int, address: str, now: float) -> None:
         """A dial is logged in and may speak."""
-        self.neighbours.opened(peer, address)
+        self.peers.opened(peer, address)
         self._introductions.ask(peer, self.stand())
 
     def dial_failed(
@@ -336,14 +336,14 @@ class HaBroker:
         """A dial did not get in. `refusal`: what the broker there said, or "". `nobody`: the kernel there
         says that nothing listens. `distrust`: why TLS with it failed. `unresolved`: why its name gives no
         address."""
-        self.neighbours.failed(
+        self.peers.failed(
             address, refusal, now, nobody=nobody, distrust=distrust, unresolved=unresolved
         )  # fmt: skip
         self.settle(now)
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         """A connection is gone, whichever side it was opened from."""
-        node_id = self.neighbours.lost(peer)
+        node_id = self.peers.lost(peer)
         self._peer_methods.lost(peer)
         if node_id is not None:
             self._membership.member(node_id).connected = False
@@ -407,7 +407,7 @@ class HaBroker:
         return self.backup
 
     def ask_all(self) -> None:
-        for peer in self.neighbours.dialed:
+        for peer in self.peers.dialed:
             self._introductions.ask(peer, self.stand())
 
     def stand(self) -> dict[str, Any]:

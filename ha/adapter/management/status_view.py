@@ -56,7 +56,7 @@ def _primary(core: HaBroker, me: OwnIdentity) -> str | None:
     """Name and address of the node of the pair that serves, if one is known; this one counts."""
     if core.primary is None:
         return core.known_primary()
-    address = core.neighbours.own_address()
+    address = core.peers.own_address()
     return f"{me.name} at {address}" if address else me.name
 
 
@@ -113,7 +113,7 @@ def _myself(core: HaBroker, me: OwnIdentity, position: Position) -> dict[str, An
     return {
         "name": me.name,
         "node_id": me.node_id,
-        "address": core.neighbours.own_address(),
+        "address": core.peers.own_address(),
         "incarnation": me.incarnation,
         "status": core.status.value,
         "epoch": core.epoch,
@@ -144,7 +144,7 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
             )
         if not member.connected and node_id not in states:
             line["status"] = "unreachable"
-        if trouble := core.neighbours.trouble_with(node_id) or _differs(core, member) or _clock(member):
+        if trouble := core.peers.trouble_with(node_id) or _differs(core, member) or _clock(member):
             line["trouble"] = trouble
         found.append({**line, "self": False})
     return found
@@ -165,12 +165,12 @@ def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
     """And what keeps the brokers that are there apart, unless it says so already; that this node is not in
     its own list; and what keeps the authority from committing anything.
     """
-    troubles = [each for each in core.neighbours.troubles() if each not in reason]
+    troubles = [each for each in core.peers.troubles() if each not in reason]
     members = core.membership.members.values()
     troubles += [f"{member.name} {differs}" for member in members if (differs := _differs(core, member))]
     troubles += core.not_taken_in
     troubles += [clock for member in members if (clock := _clock(member))]
-    if left_out := core.neighbours.left_out():
+    if left_out := core.peers.left_out():
         troubles.append(left_out)
     if authority:
         troubles.append(f"the authority commits nothing: {authority}")

@@ -1,6 +1,6 @@
 """Introductions: sends hellos, and keeps what the answers say of each peer.
 
-Owner: HaBroker, which draws the conclusions. Makes calls on Neighbours and Lineage, not the other way.
+Owner: HaBroker, which draws the conclusions. Makes calls on Peers and Lineage, not the other way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.model.values import Position
 from ha.core.effects import ClosePeer, SendMethod
-from ha.core.election.neighbours import Neighbours
+from ha.core.election.peers import Peers
 from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
@@ -33,7 +33,7 @@ class Introductions:
         local: LocalRecord,
         outbox: Outbox,
         lineage: Lineage,
-        neighbours: Neighbours,
+        peers: Peers,
     ) -> None:
         self._me = me
         self._tuning = tuning
@@ -41,7 +41,7 @@ class Introductions:
         self._local = local
         self._out = outbox
         self._lineage = lineage
-        self._neighbours = neighbours
+        self._peers = peers
 
     def document(
         self, epoch: int, position: Position, *, promoting: bool, withheld: bool, follows: str
@@ -64,7 +64,7 @@ class Introductions:
 
     def ask(self, peer: int, document: dict[str, Any]) -> None:
         """Say how this node stands, and ask the same."""
-        question = {**document, "ask": self._neighbours.question}
+        question = {**document, "ask": self._peers.question}
         self._out.do(SendMethod(peer, Method.HELLO, to_json(question)))
 
     def heard(
@@ -76,10 +76,10 @@ class Introductions:
         answer = peer_answer(document)
         if answer.node_id == self._me.node_id and answer.life == self._me.life:
             if address is not None:
-                self._neighbours.met_self(peer, address)
+                self._peers.met_self(peer, address)
                 self._out.do(ClosePeer(peer, 200, "this is myself"))
             return None
-        if self._copied(answer, address) or self._neighbours.outdated(answer, document.get("asked")):
+        if self._copied(answer, address) or self._peers.outdated(answer, document.get("asked")):
             return None
         if not self._lineage.foreign(answer) and self._doubted(answer, address):
             return None
@@ -87,14 +87,14 @@ class Introductions:
         member.name, member.incarnation = answer.name, answer.incarnation
         member.status, member.epoch = answer.status, answer.epoch
         if address is not None:
-            member.address, member.connected = self._neighbours.public(address), True
-            self._neighbours.answered(address, answer, document.get("asked"), now)
-        self._neighbours.heard(answer, now)
+            member.address, member.connected = self._peers.public(address), True
+            self._peers.answered(address, answer, document.get("asked"), now)
+        self._peers.heard(answer, now)
         if not self._lineage.foreign(answer):
             if address is not None:
-                self._neighbours.of_ours(address)
+                self._peers.found_ours(address)
             return answer
-        if address is not None and (sentence := self._neighbours.estranged(address, answer.cluster_id)):
+        if address is not None and (sentence := self._peers.found_foreign(address, answer.cluster_id)):
             self._out.log(sentence)
         return None
 
@@ -106,19 +106,19 @@ class Introductions:
         why = self._lineage.doubt(answer, serves_in)
         if why and address is None:
             raise LinkError(f"{answer.name} {why}")
-        if why and address is not None and (sentence := self._neighbours.doubted(address, why)):
+        if why and address is not None and (sentence := self._peers.doubted(address, why)):
             self._out.log(sentence)
         return bool(why)
 
     def _copied(self, answer: PeerAnswer, address: str | None) -> bool:
         """Does another process have this node's identity, or that of a peer at another address? Nothing that
         it says is believed: since the data directory was copied, the two may have diverged."""
-        if self._neighbours.known_as_copy(answer):
+        if self._peers.known_as_copy(answer):
             return True
         mine = answer.node_id == self._me.node_id
-        twin = None if mine else self._neighbours.twin(answer, address)
+        twin = None if mine else self._peers.twin(answer, address)
         if not mine and twin is None:
             return False
-        if address is not None and (sentence := self._neighbours.copied(address, answer, twin)):
+        if address is not None and (sentence := self._peers.copied(address, answer, twin)):
             self._out.log(sentence)
         return True

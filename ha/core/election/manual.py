@@ -80,7 +80,7 @@ class ManualAuthority:
                 )
         newest = e.newest
         if e.foreign and (newest is None or e.me.who not in newest.in_sync):
-            # Whoever is in the record needs nobody's answer, and no stranger's.
+            # A node that the record names needs no answer, and none of a foreign peer.
             return _no(
                 codes.PROMOTE_FOREIGN_NODE.say(fault=e.foreign[0]),
                 "take it out of ha.brokers, or this node's data directory is the wrong one",

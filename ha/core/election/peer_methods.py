@@ -12,7 +12,7 @@ from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.effects import ExpelPeer, SendMethod
 from ha.core.election.introductions import Introductions
-from ha.core.election.neighbours import Neighbours
+from ha.core.election.peers import Peers
 from ha.core.election.promotion import Promotion
 from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
@@ -65,7 +65,7 @@ class PeerMethods:
 
     def __init__(
         self, me: OwnIdentity, tuning: Tuning, membership: Membership, local: LocalRecord, outbox: Outbox,
-        introductions: Introductions, lineage: Lineage, neighbours: Neighbours,
+        introductions: Introductions, lineage: Lineage, peers: Peers,
         node: Listener,
     ) -> None:  # fmt: skip
         self._me = me
@@ -75,7 +75,7 @@ class PeerMethods:
         self._out = outbox
         self._introductions = introductions
         self._lineage = lineage
-        self._neighbours = neighbours
+        self._peers = peers
         self._node = node
         self._have: dict[int, HaveDecoder] = {}
         self._last_refusal = ""
@@ -114,7 +114,7 @@ class PeerMethods:
             return remote.name
         if node.backup is not None and node.backup.peer == peer:
             return node.backup.primary_name
-        return self._neighbours.address_of(peer) or ""
+        return self._peers.address_of(peer) or ""
 
     def _hear(self, peer: int, method: int, payload: bytes, now: float) -> None:
         if method == Method.ACK:
@@ -129,7 +129,7 @@ class PeerMethods:
             self._out.do(SendMethod(peer, Method.HELLO_OK, to_json(answer)))
         elif method == Method.HELLO_OK:
             told = parse_json(payload, "an answer to a hello")
-            self._hello(peer, told, now, self._neighbours.address_of(peer))
+            self._hello(peer, told, now, self._peers.address_of(peer))
         elif method == Method.HAVE:
             have = self._have.setdefault(peer, HaveDecoder())
             have.feed(payload)
@@ -148,7 +148,7 @@ class PeerMethods:
 
     def _follow(self, backup: Backup, method: int, payload: bytes, now: float) -> None:
         """The primary that this node follows, or has asked to be taken in by, speaks."""
-        self._neighbours.heard_to_serve(backup.primary_name, now)
+        self._peers.heard_to_serve(backup.primary_name, now)
         if method == Method.DATA:
             backup.data(payload, now)
         elif method == Method.HEARTBEAT:
@@ -159,7 +159,7 @@ class PeerMethods:
         elif method == Method.EXCLUDED:
             backup.excluded(payload)
         elif method == Method.HANDOVER and (end := backup.handed_over(payload, now)) is not None:
-            self._neighbours.over(end.primary_id, end.epoch)
+            self._peers.over(end.primary_id, end.epoch)
             self._node.inherit(now)
 
     def _ack(self, peer: int, ack: Ack, now: float) -> None:
@@ -238,7 +238,7 @@ class PeerMethods:
 
     def _ask_back(self, answer: PeerAnswer) -> None:
         """A new primary has said that it is one: it is waiting, so ask it where this node may follow it."""
-        entry = self._neighbours.at(answer.node_id)
+        entry = self._peers.at(answer.node_id)
         if entry is not None and entry.peer is not None and self._node.backup is not None:
             self._introductions.ask(entry.peer, self._node.stand())
 
@@ -252,7 +252,7 @@ class PeerMethods:
             self._introductions.ask(peer, node.stand())  # its answer shows the record, or there is none
         backups = primary.backups.values() if primary is not None else ()
         epoch = primary.epoch if primary is not None else None
-        told = self._neighbours.answers.get(ask.who.node_id)
+        told = self._peers.answers.get(ask.who.node_id)
         holds = told.position.epoch if told is not None else 0
         refusal = ask.refusal(self._me, cluster_id, node.status, backups, epoch=epoch, holds=holds)
         if refusal is not None or primary is None:

@@ -21,7 +21,7 @@ from ha.core.effects import Answer, Redial, refused
 from ha.core.election import attempt as steps
 from ha.core.election.attempt import Attempt, Decision, Event, PromotionStep, Rules
 from ha.core.election.evidence import evidence_of, newest_known
-from ha.core.election.neighbours import Neighbours
+from ha.core.election.peers import Peers
 from ha.core.errors import Broken
 from ha.core.membership import Membership
 from ha.core.outbox import Outbox
@@ -46,7 +46,7 @@ class Promotion:
 
     def __init__(
         self, me: OwnIdentity, tuning: Tuning, membership: Membership, local: LocalRecord, clocks: Clocks,
-        outbox: Outbox, authority: Authority, keeper: RecordKeeper, neighbours: Neighbours, lineage: Lineage,
+        outbox: Outbox, authority: Authority, keeper: RecordKeeper, peers: Peers, lineage: Lineage,
         position: Callable[[], Position], following: Callable[[], Backup | None], ask_all: Callable[[], None],
         serve: Callable[[Attempt, float], str],
     ) -> None:  # fmt: skip
@@ -58,7 +58,7 @@ class Promotion:
         self._out = outbox
         self._authority = authority
         self._keeper = keeper
-        self._neighbours = neighbours
+        self._peers = peers
         self._lineage = lineage
         self._position = position
         self._following = following
@@ -95,25 +95,25 @@ class Promotion:
     def evidence(self, attempt: Attempt | None = None) -> Evidence:
         """What a promotion would be judged by; without an attempt, by what peers said last."""
         if attempt is not None:
-            ids = self._neighbours.answered_since(attempt.asked_at)
-            unanswered = self._neighbours.unanswered_since(attempt.asked_at)
+            ids = self._peers.answered_since(attempt.asked_at)
+            unanswered = self._peers.unanswered_since(attempt.asked_at)
         else:
             ids = {i for i, m in self._membership.members.items() if m.connected}
-            unanswered = self._neighbours.away()
-        answers = {i: a for i, a in self.kin().items() if i in ids}
+            unanswered = self._peers.away()
+        answers = {i: a for i, a in self.cluster_peers().items() if i in ids}
         newest = newest_known(self._local.record, answers)
         if attempt is not None and attempt.has_read:
             newest = attempt.held
         return evidence_of(
             self._me, self._tuning, self._membership.status, self._local, self._clocks.now, newest,
             self._lineage.cluster_id, self._following(), self._position(), answers,
-            unanswered, self._neighbours.strangers(), self._neighbours.copies(mine=True),
-            self._neighbours.served, self._neighbours.left_out(),
+            unanswered, self._peers.foreign_peers(), self._peers.copies(mine=True),
+            self._peers.served, self._peers.left_out(),
         )  # fmt: skip
 
-    def kin(self) -> dict[str, PeerAnswer]:
+    def cluster_peers(self) -> dict[str, PeerAnswer]:
         """What the others said of themselves last, but for brokers of another cluster."""
-        return {i: a for i, a in self._neighbours.answers.items() if not self._lineage.foreign(a)}
+        return {i: a for i, a in self._peers.answers.items() if not self._lineage.foreign(a)}
 
     def judge(self) -> Verdict:
         """Would an unforced promotion be granted, as far as is known without asking?
@@ -158,7 +158,7 @@ class Promotion:
         """Go on as far as what is known allows."""
         attempt = self.attempt
         if attempt is not None:
-            all_heard = self._neighbours.all_heard_since(attempt.asked_at)
+            all_heard = self._peers.all_heard_since(attempt.asked_at)
             over = attempt.step is PromotionStep.WAITING and self._owner_is_over(attempt)
             self._on(steps.Looked(now, self._local.record, all_heard, over), now)
 
@@ -208,7 +208,7 @@ class Promotion:
         if not attempt.old_served:
             return False
         owner = old.owner.node_id
-        entry, answer = self._neighbours.at(owner), self._neighbours.answers.get(owner)
+        entry, answer = self._peers.at(owner), self._peers.answers.get(owner)
         if entry is None:
             return False
         if answer is not None and entry.answered_at >= attempt.asked_at and _is_over(answer, old):
@@ -269,7 +269,7 @@ class Promotion:
                 assert_never(decision)
 
     def _ask_anew(self) -> None:
-        self._neighbours.ask_anew()
+        self._peers.ask_anew()
         self._ask_all()
 
     def _trust_own_copy(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ha.core.election.neighbours import Neighbours
+from ha.core.election.peers import Peers
 from ha.core.record.in_sync_record import InSyncRecord
 from ha.core.record.lease import FOR_EVER, HelloRound
 from ha.core.record.record_keeper import RETRY, Outcome, RecordKeeper, lost
@@ -39,12 +39,10 @@ class Claimant(Protocol):
 class ProofSeeker:
     """`seek_at`: when to ask next; not before, unless there is a pause to be made good."""
 
-    def __init__(
-        self, tuning: Tuning, keeper: RecordKeeper, neighbours: Neighbours, claimant: Claimant
-    ) -> None:
+    def __init__(self, tuning: Tuning, keeper: RecordKeeper, peers: Peers, claimant: Claimant) -> None:
         self._tuning = tuning
         self._keeper = keeper
-        self._neighbours = neighbours
+        self._peers = peers
         self._claimant = claimant
         self._round: HelloRound | None = None
         self.seek_at = 0.0
@@ -58,14 +56,14 @@ class ProofSeeker:
         self.seek_at = now + third
         if self._keeper.read(self._read, now):
             return False
-        self._neighbours.ask_anew()
+        self._peers.ask_anew()
         self._round = HelloRound(now, now + min(self._tuning.peer_patience, third))
         self._claimant.ask_all()
         return True
 
     def settle(self, now: float) -> None:
         """A hello was answered, or could not be, or time has passed."""
-        if self._round is not None and self._round.done(self._neighbours.book.values(), now):
+        if self._round is not None and self._round.done(self._peers.by_address.values(), now):
             self._keeper.owned(self._round.asked_at)
             self._round = None
             self._claimant.proven()

@@ -132,11 +132,11 @@ class Switchover:
         plan, primary = self.plan, self._serving()
         if plan is None or plan.step is SwitchoverStep.DRAINING:
             return
-        kin = self._promotion.kin()
-        later = [a for a in kin.values() if a.serving and a.epoch > plan.epoch]
+        known = self._promotion.cluster_peers()
+        later = [a for a in known.values() if a.serving and a.epoch > plan.epoch]
         best = max(later, key=lambda a: a.epoch, default=None)
         server = Server(best.node_id, best.name, best.epoch) if best is not None else None
-        said = kin.get(plan.target.node_id)
+        said = known.get(plan.target.node_id)
         event = steps.Settled(
             now, primary.epoch if primary is not None else None, server,
             said.incarnation if said is not None else None, self._promotion.active,

@@ -55,6 +55,6 @@ class HelloRound:
     asked_at: float
     deadline: float
 
-    def done(self, book: Iterable[Heard], now: float) -> bool:
+    def done(self, peers: Iterable[Heard], now: float) -> bool:
         """All that can be reached have answered, or had their time to."""
-        return now >= self.deadline or all(entry.heard_since(self.asked_at) for entry in book)
+        return now >= self.deadline or all(entry.heard_since(self.asked_at) for entry in peers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.model.values import ORIGIN
-from ha.core.election.neighbours import Neighbours, PeerAddress
+from ha.core.election.peers import PeerAddress, Peers
 from ha.core.errors import LinkError
 from ha.core.primary.remote_backup import RemoteBackup
 from ha.core.record.authority import PeerAnswer
@@ -35,19 +35,19 @@ def test_a_round_is_done_when_all_answered_failed_or_had_their_time() -> None:
 
 
 def test_an_answer_to_a_question_of_before_is_none_in_the_same_instant_either() -> None:
-    neighbours = Neighbours(["h"])
+    peers = Peers(["h"])
     answer = PeerAnswer("b", "b", 1, "joining", False, 0, ORIGIN, None)
-    entry = neighbours.book["h"]
-    neighbours.opened(1, "h")
-    neighbours.ask_anew()
-    before = neighbours.question
-    neighbours.answered("h", answer, before, 10.0)
+    entry = peers.by_address["h"]
+    peers.opened(1, "h")
+    peers.ask_anew()
+    before = peers.question
+    peers.answered("h", answer, before, 10.0)
     assert entry.heard_since(10.0)
-    neighbours.ask_anew()
+    peers.ask_anew()
     assert not entry.heard_since(10.0), "it came in the tick in which the next was asked"
-    neighbours.answered("h", answer, before, 10.0)
+    peers.answered("h", answer, before, 10.0)
     assert not entry.heard_since(10.0)
-    neighbours.answered("h", answer, neighbours.question, 10.0)
+    peers.answered("h", answer, peers.question, 10.0)
     assert entry.heard_since(10.0)
 
 

@@ -75,7 +75,7 @@ def test_a_name_that_gives_no_address_is_told_once_and_shown() -> None:
 
     del pair.unresolved[b.port]
     pair.start(b)
-    pair.until(lambda: b.status == "ready" and a.running.core.neighbours.away() == [])
+    pair.until(lambda: b.status == "ready" and a.running.core.peers.away() == [])
     found = a.running.status()
     assert "resolve" not in found["reason"] and not [x for x in found["members"] if "trouble" in x]
     pair.unresolved[b.port] = why

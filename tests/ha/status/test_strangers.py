@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ha.adapter.dials import REFUSED_REDIAL
 from ha.core import codes
-from ha.core.election.neighbours import Neighbours
+from ha.core.election.peers import Peers
 from ha.core.membership import Status
 from ha.core.record.in_sync_record import Incarnation
 from ha.core.role import OwnIdentity
@@ -32,16 +32,16 @@ def test_an_address_that_refused_once_and_is_this_node_itself_is_no_stranger() -
 
 def test_who_lets_this_node_in_is_no_longer_in_trouble_for_having_refused_it() -> None:
     """It may be stopped before it has answered a hello: that is silence, and nothing else."""
-    neighbours = Neighbours(["h:1"])
-    neighbours.failed("h:1", "403 ACCESS_REFUSED", 1.0)
-    assert neighbours.away() == [
+    peers = Peers(["h:1"])
+    peers.failed("h:1", "403 ACCESS_REFUSED", 1.0)
+    assert peers.away() == [
         "h:1 refuses this node (403 ACCESS_REFUSED; ha.username and ha.password have to be the same on all"
         " nodes)"
     ]
-    neighbours.opened(7, "h:1")
-    assert not neighbours.strangers()
-    neighbours.lost(7)
-    assert neighbours.away() == ["h:1 does not answer"]
+    peers.opened(7, "h:1")
+    assert not peers.foreign_peers()
+    peers.lost(7)
+    assert peers.away() == ["h:1 does not answer"]
 
 
 def test_a_stranger_does_not_hinder_the_promotion_of_who_is_in_the_record() -> None:

@@ -67,7 +67,7 @@ def test_a_farewell_of_a_stranger_is_nothing() -> None:
     a, b = pair.hosts
     pair.up()
     before = a.running.core.record
-    for peer in (12345, *a.running.core.neighbours.dialed):
+    for peer in (12345, *a.running.core.peers.dialed):
         a.running.core.method(peer, Method.FAREWELL, b"", pair.now)
     pair.run(0.1)
     assert a.status == "active" and b.status == "ready"

@@ -188,7 +188,7 @@ def test_what_the_old_primary_said_before_its_handover_does_not_count_against_it
     stood = a.running.core.stand()
     answers = switch(pair, a)
     pair.until(lambda: b.running.core.promotion.active)
-    [peer] = b.running.core.neighbours.dialed
+    [peer] = b.running.core.peers.dialed
     b.running._inbox.put(Arrived(peer, Method.HELLO_OK, to_json({**stood, "asked": asked})))
     pair.until(lambda: not b.running.core.promotion.active)
     assert (b.running.core.primary is not None) is serves

@@ -8,7 +8,7 @@ from broker.model.values import FOREVER
 from ha.adapter.node import Node
 from ha.core.effects import SendMethod, TakeInput
 from ha.core.election.manual import ManualAuthority
-from ha.core.election.neighbours import Neighbours
+from ha.core.election.peers import Peers
 from ha.core.election.plan import SwitchoverStep
 from ha.core.election.switchover import Switchover
 from ha.core.ha_broker import HaBroker
@@ -61,7 +61,7 @@ def _believe_it(judge: Any) -> Any:
 
 
 def _for_good(outdated: Any) -> Any:
-    def broken(self: Neighbours, answer: PeerAnswer, question: object) -> bool:
+    def broken(self: Peers, answer: PeerAnswer, question: object) -> bool:
         return answer.serving and answer.node_id in self._over
 
     return broken
@@ -109,6 +109,6 @@ MUTANTS = (
         "never follow again whoever has switched over",
         "That an old primary serves is taken for a word of before its handover, of whatever epoch it is.",
         (27,),
-        (Patch(Neighbours, "outdated", _for_good),),
+        (Patch(Peers, "outdated", _for_good),),
     ),
 )

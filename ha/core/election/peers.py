@@ -1,4 +1,4 @@
-"""Neighbours: the other brokers' addresses, the peer met at each, and what each peer said of itself last.
+"""Peers: the other brokers' addresses, the peer met at each, and what each peer said of itself last.
 
 Owner: HaBroker, which reports the results of dials and hellos. Calls nothing; decides nothing.
 """
@@ -45,14 +45,14 @@ class PeerAddress:
         return f"{self.address} {self.trouble or 'does not answer'}"
 
 
-class Neighbours:
-    """`book`: by configured address; `answers`: by node id; `question`: promotions asked for so far.
+class Peers:
+    """`by_address`: the configured ones; `answers`: by node id; `question`: promotions asked for so far.
 
     `public`: the same brokers' addresses for clients, in the same order; none: they are the same.
     """
 
     def __init__(self, addresses: Sequence[str], public: Sequence[str] = ()) -> None:
-        self.book = {a: PeerAddress(a) for a in addresses}
+        self.by_address = {a: PeerAddress(a) for a in addresses}
         self._public = dict(zip(addresses, public or addresses, strict=True))
         self.answers: dict[str, PeerAnswer] = {}
         self.question = 0
@@ -74,7 +74,7 @@ class Neighbours:
         return self._dialed.keys()
 
     def opened(self, peer: int, address: str) -> None:
-        entry = self.book[address]
+        entry = self.by_address[address]
         self._dialed[peer] = address
         entry.peer, entry.trouble = peer, ""  # whoever refused us there, this one lets us in
 
@@ -85,7 +85,7 @@ class Neighbours:
         """`refusal`: what the broker there said to the login; "" if none is there. `nobody`: the kernel there
         says that nothing listens; silence is not enough. `distrust`: why TLS with it failed. `unresolved`:
         why its name gave no address."""
-        entry = self.book[address]
+        entry = self.by_address[address]
         entry.failed_at = now
         if nobody:
             entry.refused_at = now
@@ -103,7 +103,7 @@ class Neighbours:
         address = self._dialed.pop(peer, None)
         if address is None:
             return None
-        entry = self.book[address]
+        entry = self.by_address[address]
         entry.peer = None
         if entry.copy_of:
             entry.copy_of = entry.trouble = ""
@@ -116,7 +116,7 @@ class Neighbours:
 
     def met_self(self, peer: int, address: str) -> None:
         """At that address is this node."""
-        self.book[address].is_self = True
+        self.by_address[address].is_self = True
         self._dialed.pop(peer, None)
 
     def heard(self, answer: PeerAnswer, now: float) -> None:
@@ -136,7 +136,7 @@ class Neighbours:
     def ask_anew(self) -> None:
         """The next hellos are a new question. Only answers to that question count."""
         self.question += 1
-        for entry in self.book.values():
+        for entry in self.by_address.values():
             entry.answered_at = float("-inf")
 
     def over(self, node_id: str, epoch: int) -> None:
@@ -153,7 +153,7 @@ class Neighbours:
 
     def answered(self, address: str, answer: PeerAnswer, question: object, now: float) -> None:
         """The node at `address` has answered a hello that went out with `question` (None: an older peer)."""
-        entry = self.book[address]
+        entry = self.by_address[address]
         entry.node_id, entry.incarnation, entry.life = answer.node_id, answer.incarnation, answer.life
         if question in (None, self.question):
             entry.answered_at = now
@@ -162,7 +162,7 @@ class Neighbours:
         """Another address at which there is another process with this identity. Where this one is may not be
         known (None): then it may have started again at the very same, and has counted that.
         """
-        for entry in self.book.values():
+        for entry in self.by_address.values():
             if entry.peer is None or entry.node_id != answer.node_id or entry.life == answer.life:
                 continue
             if entry.address != address and (address or answer.incarnation <= entry.incarnation):
@@ -171,13 +171,13 @@ class Neighbours:
 
     def known_as_copy(self, answer: PeerAnswer) -> bool:
         """Was this process met as one, where it still is? It stays one when the other is no more heard of."""
-        return any(entry.copy_of and entry.life == answer.life for entry in self.book.values())
+        return any(entry.copy_of and entry.life == answer.life for entry in self.by_address.values())
 
     def copied(self, address: str, answer: PeerAnswer, twin: str | None) -> str:
         """The node at `address` has the identity of the one at `twin` (None: of this one): a sentence the
         first time, then "".
         """
-        entry = self.book[address]
+        entry = self.by_address[address]
         known, entry.copy_of, entry.node_id = entry.copy_of, f"the node at {twin}" if twin else THIS, None
         entry.life, entry.trouble = answer.life, f"has the identity of {entry.copy_of}: {COPY}"
         return "" if known else f"{address} {entry.trouble}"
@@ -186,12 +186,12 @@ class Neighbours:
         """Of brokers that are there with an identity that is not theirs alone (`mine`: with this node's): a
         sentence each.
         """
-        there = (entry for entry in self.book.values() if entry.copy_of and entry.peer is not None)
+        there = (entry for entry in self.by_address.values() if entry.copy_of and entry.peer is not None)
         return [f"{e.address} {e.trouble}" for e in there if not mine or e.copy_of == THIS]
 
-    def estranged(self, address: str, cluster_id: str | None) -> str:
+    def found_foreign(self, address: str, cluster_id: str | None) -> str:
         """The node at `address` is of another cluster: a sentence the first time, then ""."""
-        entry = self.book[address]
+        entry = self.by_address[address]
         known, entry.trouble = (
             entry.trouble,
             f"belongs to another cluster, {cluster_id}, and not into ha.brokers here",
@@ -200,19 +200,19 @@ class Neighbours:
 
     def doubted(self, address: str, why: str) -> str:
         """What the node at `address` says is not believed: a sentence the first time, then ""."""
-        entry = self.book[address]
+        entry = self.by_address[address]
         known, entry.trouble = entry.trouble, f"is not believed: it {why}"
         return "" if known == entry.trouble else f"{address} {entry.trouble}"
 
-    def of_ours(self, address: str) -> None:
+    def found_ours(self, address: str) -> None:
         """The node at `address` is of this cluster, or of none yet."""
-        self.book[address].trouble = ""
+        self.by_address[address].trouble = ""
 
     # -- looking
 
     def at(self, node_id: str) -> PeerAddress | None:
         """The address at which that node was met last, if it was."""
-        return next((entry for entry in self.book.values() if entry.node_id == node_id), None)
+        return next((entry for entry in self.by_address.values() if entry.node_id == node_id), None)
 
     def public(self, address: str) -> str:
         """Where clients and operators find the broker that is at `address` for its peers."""
@@ -225,52 +225,62 @@ class Neighbours:
 
     def own_address(self) -> str:
         """Where clients find this node, once it has met itself; "" before."""
-        return next((self._public[address] for address, entry in self.book.items() if entry.is_self), "")
+        return next(
+            (self._public[address] for address, entry in self.by_address.items() if entry.is_self), ""
+        )
 
     def is_self(self, address: str) -> bool:
-        return self.book[address].is_self
+        return self.by_address[address].is_self
 
     def all_heard_since(self, asked_at: float) -> bool:
         """Each has answered since, or cannot, or will not count."""
-        return all(entry.heard_since(asked_at) for entry in self.book.values())
+        return all(entry.heard_since(asked_at) for entry in self.by_address.values())
 
     def answered_since(self, asked_at: float) -> set[str]:
         """Ids of the other nodes that have."""
         return {
-            entry.node_id for entry in self.book.values()
+            entry.node_id for entry in self.by_address.values()
             if entry.node_id is not None and entry.answered_at >= asked_at and not entry.is_self
         }  # fmt: skip
 
     def unanswered_since(self, asked_at: float) -> list[str]:
         """Of the others that have not: which, and how."""
         return [
-            entry.silence() for entry in self.book.values()
+            entry.silence() for entry in self.by_address.values()
             if not entry.is_self and entry.answered_at < asked_at
         ]  # fmt: skip
 
     def away(self) -> list[str]:
         """Of the others to which there is no connection now: which, and how."""
-        return [entry.silence() for entry in self.book.values() if not entry.is_self and entry.peer is None]
+        return [
+            entry.silence() for entry in self.by_address.values() if not entry.is_self and entry.peer is None
+        ]
 
     def troubles(self) -> list[str]:
         """Of brokers that are there, and do not let this node in, or are not trusted, or are copies, and of
         those whose names give no address: a sentence each.
         """
-        book = self.book.values()
-        away = [f"{entry.address} {entry.trouble}" for entry in book if entry.trouble and entry.peer is None]
+        entries = self.by_address.values()
+        away = [
+            f"{entry.address} {entry.trouble}" for entry in entries if entry.trouble and entry.peer is None
+        ]
         return [*away, *self.copies()]
 
     def left_out(self) -> str:
         """A sentence if another node was met at each address: none is left for this one; or if the
         configuration says so. Else ""."""
-        if self.absent and not any(entry.is_self for entry in self.book.values()):
+        if self.absent and not any(entry.is_self for entry in self.by_address.values()):
             return self.absent
-        if not self.book or any(entry.is_self or entry.node_id is None for entry in self.book.values()):
+        if not self.by_address or any(
+            entry.is_self or entry.node_id is None for entry in self.by_address.values()
+        ):
             return ""
         return "no address in ha.brokers is this node's: nobody can be told where it is"
 
-    def strangers(self) -> list[str]:
+    def foreign_peers(self) -> list[str]:
         """Of brokers that let this node in and are of another cluster: a sentence each."""
         return [
-            f"{entry.address} {entry.trouble}" for entry in self.book.values() if entry.peer and entry.trouble
+            f"{entry.address} {entry.trouble}"
+            for entry in self.by_address.values()
+            if entry.peer and entry.trouble
         ]
