@@ -186,7 +186,7 @@ class HaBroker:
 
     def admit(self, *, peer: bool) -> Admission:
         soon = self.withheld or self.promotion.committed is not None or self.switchover.draining
-        if self.backup is not None and self.backup.heir:
+        if self.backup is not None and self.backup.is_target:
             soon = soon or self.backup.linked or self.promotion.active
         return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
 
@@ -431,7 +431,7 @@ class HaBroker:
         self._out.note("promote", view=record.epoch, peer=previous, reason=attempt.how)
         self._out.do(StartServing(record.epoch))
         self._membership.become(Status.RECOVERING)
-        if self.backup is not None and self.backup.heir:
+        if self.backup is not None and self.backup.is_target:
             self.ask_all()  # who has handed over, and its operator, wait for this
         self.backup = None
         self.primary = Primary(
@@ -476,18 +476,18 @@ class HaBroker:
         if self.backup is not None and self.backup.peer is not None:
             self._out.do(SendMethod(self.backup.peer, Method.FAREWELL, b""))
 
-    def step_down(self, reason: str, now: float, heir: tuple[int, bytes] | None = None) -> None:
+    def step_down(self, reason: str, now: float, target: tuple[int, bytes] | None = None) -> None:
         """Stop serving, from this instant. Backups are told nothing: their links close, and they stay in the
-        record. In a switchover, `heir` is the target's peer and the HANDOVER that it gets."""
-        if heir is None and self.switchover.draining:
+        record. In a switchover, `target` is the target's peer and the HANDOVER that it gets."""
+        if target is None and self.switchover.draining:
             self.switchover.give_up(reason)
         self._out.warn(codes.STOPS_SERVING.say(why=reason))
         self._out.do(StopServing(reason))
         self._out.note("demote", reason=reason)
-        if heir is not None:
-            self._out.do(SendMethod(heir[0], Method.HANDOVER, heir[1]))
+        if target is not None:
+            self._out.do(SendMethod(target[0], Method.HANDOVER, target[1]))
         for peer in self.primary.peers() if self.primary is not None else ():
-            if heir is not None and peer == heir[0]:
+            if target is not None and peer == target[0]:
                 continue
             self._out.do(ClosePeer(peer, 320, "CONNECTION_FORCED - the primary stops serving"))
         self.keeper.forget()

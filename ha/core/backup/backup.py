@@ -78,7 +78,7 @@ class Backup:
         self._machine_ms = 0.0
         """What this machine's clock showed when the newest heartbeat came."""
         self.said: Said | None = None
-        self.heir = False
+        self.is_target = False
         """The primary is about to hand over to this node, or has."""
         self.refused = ""
         self.disagreement: Disagreement | None = None
@@ -91,7 +91,7 @@ class Backup:
         """Ask that primary to take us in: first what we have, then the request."""
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
-        self._excluded, self._last_heard, self._heard, self.heir = False, now, False, False
+        self._excluded, self._last_heard, self._heard, self.is_target = False, now, False, False
         self._acks, self._echo, self.disagreement = AckTimes(self._tuning.ack_timeout, now), 0.0, None
         self._machine_ms = 0.0
         if self.link_end is not None:
@@ -283,14 +283,14 @@ class Backup:
         if it has to a node that does not have all.
         """
         notice, record, replicator = parse_json(payload), self._local.record, self._replicator
-        self.heir = notice.get("off") is None
+        self.is_target = notice.get("off") is None
         if notice.get("position") is None:
             return None
         said, here = (notice.get("epoch"), notice["position"]), None
         if replicator is not None and record is not None and self._me.who in record.in_sync:
             here = (record.epoch, list(replicator.applied))
         if said != here or replicator is None or self._membership.status is not Status.READY:
-            self.heir = False
+            self.is_target = False
             raise LinkError(f"{self.primary_name} hands over at {said}, and this node is at {here}")
         end = self.link_end = LinkEnd(
             self.primary_name, self.primary_id, True, False, now, now, replicator.epoch, handed_over=True

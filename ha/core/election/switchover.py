@@ -44,8 +44,8 @@ from understudy.shared.codes import Coded
 
 
 class StepDown(Protocol):
-    def __call__(self, reason: str, now: float, heir: tuple[int, bytes] | None = None) -> None:
-        """Stop serving. The last that the peer of `heir` gets on its link is that HANDOVER."""
+    def __call__(self, reason: str, now: float, target: tuple[int, bytes] | None = None) -> None:
+        """Stop serving. The last that the peer of `target` gets on its link is that HANDOVER."""
 
 
 class Switchover:

@@ -72,9 +72,9 @@ class InSyncRecord:
 
     def promoted(self, epoch: int, who: Incarnation, name: str, cluster_id: str) -> InSyncRecord:
         """The record of a new epoch: the old set less the old owner and less the new one."""
-        heirs = frozenset(i for i in self.in_sync if i.node_id not in (who.node_id, self.owner.node_id))
-        names = self._names_of(heirs) | {who.node_id: name}
-        return InSyncRecord(cluster_id, epoch, 1, who, heirs, names)
+        in_sync = frozenset(i for i in self.in_sync if i.node_id not in (who.node_id, self.owner.node_id))
+        names = self._names_of(in_sync) | {who.node_id: name}
+        return InSyncRecord(cluster_id, epoch, 1, who, in_sync, names)
 
     def _names_of(self, those: Iterable[Incarnation]) -> dict[str, str]:
         """No more than these: a record must not grow with every node that ever was in it."""
@@ -99,7 +99,7 @@ def first_record(cluster_id: str, epoch: int, owner: Incarnation, name: str) -> 
 def next_record(
     old: InSyncRecord | None, how: str, epoch: int, who: Incarnation, name: str, cluster_id: str
 ) -> InSyncRecord:
-    """The record of a promotion. Only an unforced one has heirs."""
+    """The record of a promotion. Only an unforced one has backups in sync."""
     if old is not None and how == "unforced":
         return old.promoted(epoch, who, name, cluster_id)
     return first_record(cluster_id, epoch, who, name)

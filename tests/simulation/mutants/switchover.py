@@ -40,11 +40,11 @@ def _answer_all(stop_serving: Any) -> Any:
 
 
 def _go_on(step_down: Any) -> Any:
-    def broken(self: HaBroker, reason: str, now: float, heir: Any = None) -> None:
-        if heir is None:
+    def broken(self: HaBroker, reason: str, now: float, target: Any = None) -> None:
+        if target is None:
             step_down(self, reason, now)
         else:
-            self._out.do(SendMethod(heir[0], Method.HANDOVER, heir[1]), TakeInput())
+            self._out.do(SendMethod(target[0], Method.HANDOVER, target[1]), TakeInput())
 
     return broken
 
