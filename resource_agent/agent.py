@@ -1,5 +1,5 @@
-"""The actions. Each looks what there is, asks the decision table, and does what is left to be done. What a
-start alone needs is imported there.
+"""The actions. Each looks at the state, asks the decision table, and does the remaining work. Modules that
+only a start needs are imported there.
 
 Owner: `main`, one per invocation. Pacemaker runs at most one action of a resource at a time on a node.
 """
@@ -50,7 +50,7 @@ _KILL_RESERVE = 0.25
 
 
 class Agent:
-    """One invocation. Methods that answer a Code have set score and marks; Refused is for `main`."""
+    """One invocation. Methods that return a Code have set score and marks; `main` handles Refused."""
 
     def __init__(self, settings: Settings, cluster: Cluster, installed: bool) -> None:
         self._settings = settings
@@ -63,7 +63,7 @@ class Agent:
     # -- looking
 
     def _look(self) -> tuple[Facts, str]:
-        """What there is, and a sentence on it: the broker's own where it has one."""
+        """Find the state, and a sentence on it: the broker's own sentence where it has one."""
         process = Process.ABSENT if self._process is None else self._process.look()
         state, said = self._ask_state() if process is Process.ALIVE else (State.SILENT, "")
         marks = self._state
@@ -98,7 +98,8 @@ class Agent:
         return read_status(answer, settings.disk_timeout)
 
     def _judge(self, asked: Asked) -> tuple[Decision, Facts]:
-        """Look, decide, and keep what is to be remembered. The score is set if the decision is final."""
+        """Look, decide, and keep the marks for the next invocation. If the decision is final, the score is
+        set."""
         facts, said = self._look()
         found = decide(asked, facts)
         if said and not found.sentence.endswith(said):
@@ -109,10 +110,10 @@ class Agent:
         return found, facts
 
     def _set_score(self, score: Score) -> None:
-        """Each change has the manager compute its transition anew. So a score does not rise while one is
-        probably under way, soon after a change of roles, unless it is that of a primary and another node's
-        could be higher; and one that is set is not set again for a while.
-        """
+        """Set the promotion score. Each change makes the manager compute its transition again. So a score
+        does not rise while a transition is probably under way, soon after a change of roles, unless it is
+        that of a primary and another node's could be higher. A score that is set is not set again for a
+        while."""
         if score is Score.KEEP:
             return
         value, age = self._state.last_score()
@@ -140,15 +141,15 @@ class Agent:
             self._keep(self._state.set, "promoted", facts.state.serves and not facts.heir)
 
     def _keep(self, write: Callable[..., None], *what: object) -> None:
-        """What cannot be remembered, since /run is full, must not fail a broker that is well, nor hold up its
-        demotion."""
+        """Write a mark. If that fails because /run is full, it must not fail a healthy broker, nor hold up
+        its demotion."""
         try:
             write(*what)
         except OSError as error:
             self._cluster.log("warning", f"cannot write in {self._state.path}: {error.strerror}")
 
     def _finish(self, found: Decision) -> Code:
-        """Say why, where there is a reason to."""
+        """Give the reason, if there is one."""
         assert found.code is not None
         if not found.code.fine:
             self._cluster.exit_reason(found.sentence)
@@ -203,7 +204,7 @@ class Agent:
         return self._finish(decide(Asked.STOP, self._look()[0]))
 
     def _end(self, patience: float, last: float) -> str | None:
-        """SIGTERM for so many seconds, SIGKILL for so many; None once the process is gone."""
+        """SIGTERM, wait so many seconds, SIGKILL, wait so many; None once the process is gone."""
         if self._process is None:
             return None
         return end(self._process, deadline=self._cluster.deadline, patience=patience, last=last)
@@ -211,7 +212,7 @@ class Agent:
     # -- promote
 
     def promote(self) -> Code:
-        """Ask, and ask again while the broker is promotable: what refuses it may pass."""
+        """Ask the broker, and ask again while it is promotable: the cause of a refusal may pass."""
         refusal, began = "", time.monotonic()
         self._keep(self._state.set_for, "changed", _UNREST)
         while True:
@@ -247,7 +248,8 @@ class Agent:
     # -- demote
 
     def demote(self) -> Code:
-        """Hand over to whom the manager is about to promote; else just stop serving; end what cannot."""
+        """Hand over to the node that the manager is about to promote, or else just stop serving. A broker
+        that can do neither is ended."""
         found, facts = self._judge(Asked.DEMOTE)
         if found.code is None:
             self._keep(self._state.set_for, "changed", _UNREST)
@@ -262,7 +264,7 @@ class Agent:
         return self._finish(found)
 
     def _steps_down(self, facts: Facts) -> bool:
-        """It serves no more, and has said so. A broker that has just failed is not asked at length."""
+        """Has it stopped serving, and said so? A broker that has just failed is not asked for long."""
         if facts.process is not Process.ALIVE or facts.state is State.SILENT:
             return False
         if facts.state is State.STALLED:
@@ -278,8 +280,8 @@ class Agent:
     # -- notify
 
     def notify(self) -> Code:
-        """Its code is ignored by managers. Before a demotion this one steps down already, while the clients'
-        address is still here, so that they hear of it: once it is gone, no packet reaches them."""
+        """Managers ignore its code. Before a demotion this node steps down already, while the clients'
+        address is still here: once the address is gone, no packet reaches the clients."""
         when, what = self._cluster.meta("notify_type"), self._cluster.meta("notify_operation")
         me = self._settings.node_name
         if (when, what) == ("pre", "demote"):

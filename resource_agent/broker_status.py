@@ -1,4 +1,4 @@
-"""What the broker's `/api/status` comes to, in the words of the decision table. Pure."""
+"""The broker's `/api/status` in the words of the decision table. Pure."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def _members(status: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def is_manual(status: Any) -> bool:
-    """Its record is kept by itself, and not by the cluster."""
+    """Does the broker keep the record itself, and not the cluster?"""
     authority = status.get("authority") if isinstance(status, dict) else None
     return isinstance(authority, dict) and authority.get("kind") == "manual"
 
 
 def member_names(status: Any) -> set[str]:
-    """Of the other brokers that it knows."""
+    """The names of the other brokers that it knows."""
     members = _members(status) if isinstance(status, dict) else []
     return {str(member.get("name")) for member in members if not member.get("self")}

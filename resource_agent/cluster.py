@@ -1,6 +1,7 @@
-"""What the agent has to do with Pacemaker: its environment, promotion scores, exit reasons, the log.
+"""The agent's side of Pacemaker: its environment, promotion scores, exit reasons, the log.
 
-`subprocess` is imported where it is needed: most monitors run no command, and it is a sixth of their time.
+`subprocess` is imported where it is used: most monitors run no command, and the import takes a sixth of their
+time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an OCF agent answers with: return codes, and promotion scores."""
+"""The return codes and promotion scores of an OCF agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import enum
 
 
 class Code(enum.IntEnum):
-    """Exit codes of the OCF Resource Agent API 1.1, and Pacemaker's two for what runs, but not well."""
+    """Exit codes of the OCF Resource Agent API 1.1, and Pacemaker's two for a resource that runs, but not
+    well."""
 
     SUCCESS = 0
     GENERIC = 1
@@ -33,7 +34,7 @@ class Code(enum.IntEnum):
 
 
 class Score(enum.Enum):
-    """How much this node wants to be promoted: `crm_attribute`'s value."""
+    """How much this node wants to be promoted: the value of `crm_attribute`."""
 
     PROVEN = "1000"
     """Serves, and can prove that it may."""
@@ -54,7 +55,7 @@ class Score(enum.Enum):
     """As it is."""
 
     def raises(self, other: Score) -> bool:
-        """It makes a promotion likelier than the other one."""
+        """Does it make a promotion likelier than the other one?"""
         return _RISING.index(self) > _RISING.index(other)
 
 

@@ -1,6 +1,5 @@
-"""Asks the broker over its control socket. HTTP/1.0 by hand: the standard library's client takes longer to
-import than all the rest of a monitor to run.
-"""
+"""Asks the broker over its control socket. HTTP/1.0 by hand: importing the standard library's client takes
+longer than all the rest of a monitor."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ _MOST = 16 << 20
 
 
 class NoAnswer(Exception):
-    """Why there is none, in a few words."""
+    """There is no answer; `str()` says why, in a few words."""
 
 
 class NobodyThere(NoAnswer):
-    """Nobody listens at the socket, or there is none."""
+    """There is no socket, or nothing listens at it."""
 
 
 def ask(

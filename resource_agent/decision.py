@@ -1,7 +1,7 @@
-"""The decision table: what was asked and what was found -> return code, score, sentence.
+"""The decision table: from the action and the state to a return code, a score and a sentence.
 
 Pure, and the only place where codes and scores of start, stop, monitor, promote and demote are decided. A
-decision without a code says that there is work to be done first; the actions do it, look again, ask again.
+decision without a code says that there is work to do first; the actions do it, look again, and ask again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Process(enum.Enum):
 
 
 class State(enum.Enum):
-    """What a live broker says of itself over its control socket, and what it fails to say."""
+    """The state that a live broker reports over its control socket, or that its silence shows."""
 
     STARTING = "starting"
     """It has not answered yet, and still may take its time: it reads its store."""
@@ -150,7 +150,7 @@ def _monitor(asked: Asked, facts: Facts) -> Decision:
 
 
 def _expected(facts: Facts, found: Decision) -> Decision:
-    """Between two steps of a planned change the broker may be a step ahead, which is no failure."""
+    """Between two steps of a planned change the broker may be a step ahead. That is no failure."""
     if facts.heir and facts.state.serves:
         return Decision(Code.SUCCESS, found.score, "it has taken over already, and is about to be promoted")
     if facts.leaving and not facts.state.serves and facts.state is not State.STARTING:
@@ -189,7 +189,7 @@ def _promote(facts: Facts) -> Decision:
 
 
 def _demote(facts: Facts) -> Decision:
-    """What does not run serves nobody. What does not answer is ended, which is work."""
+    """A broker that does not run serves no client. One that does not answer is ended, which is work."""
     if facts.process is Process.ABSENT:
         return Decision(Code.SUCCESS, Score.NONE, "it does not run")
     if facts.process is Process.DOOMED:

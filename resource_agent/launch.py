@@ -1,7 +1,7 @@
 """Starts the broker's process: as its user, in a session of its own, and waits until it is certainly up.
 
-A start is over when the broker holds its data directory, which it says as to systemd (`NOTIFY_SOCKET`); how
-long it then reads its store must not hold up the promotion of another node.
+A start is over when the broker holds its data directory, which it reports as to systemd (`NOTIFY_SOCKET`).
+Reading its store may take long, and must not hold up the promotion of another node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MISCONFIGURED = 2
 
 
 class Account(NamedTuple):
-    """Whom the broker runs as."""
+    """The user and group that the broker runs as."""
 
     uid: int
     gid: int
@@ -55,7 +55,7 @@ def account(settings: Settings) -> Account:
 
 
 def check_files(settings: Settings, who: Account) -> None:
-    """The program can be run and the configuration be read, by that user. Raises Refused."""
+    """Check that this user can run the program and read the configuration. Raises Refused."""
     if not os.path.isfile(settings.binary):
         raise Refused(Code.INSTALLED, f"binary={settings.binary}: there is no such program here")
     if not os.access(settings.binary, os.X_OK):
@@ -71,7 +71,7 @@ def check_files(settings: Settings, who: Account) -> None:
 
 
 def _read_as(who: Account, path: str) -> None:
-    """OSError if that user cannot."""
+    """Read as that user. OSError if the user cannot."""
     if os.geteuid() != 0:
         with open(path, "rb"):
             return
@@ -89,7 +89,8 @@ def _read_as(who: Account, path: str) -> None:
 
 
 def launch(settings: Settings, who: Account, state: StateDir, deadline: float) -> bool:
-    """On return it holds its data directory; True if it takes connections as well. Raises Refused."""
+    """Start the broker. On return it holds its data directory; True if it takes connections as well. Raises
+    Refused."""
     state.make(who.uid, who.gid)
     log, written = _open_log(settings.log_file, who)
     listener = _listener(state.notify, who)
@@ -133,7 +134,8 @@ def _spawn(settings: Settings, who: Account, state: StateDir, log: int) -> subpr
 
 
 def _note(process: Running, state: StateDir) -> None:
-    """Whom nobody knows of nobody can stop, and no other could have its data directory."""
+    """Record the process. A process that is not recorded could not be stopped, and would keep the data
+    directory from any other."""
     try:
         state.started(process)
     except OSError:
@@ -148,7 +150,7 @@ def _raise_limit() -> None:
 
 
 def _open_log(path: str, who: Account) -> tuple[int, int]:
-    """The file, and how long it is. Refused where it cannot be written."""
+    """The log file, and its length. Refused if it cannot be written."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -177,7 +179,7 @@ def _wait(
     child: subprocess.Popen[bytes], process: Running | None, listener: socket.socket, deadline: float,
     log: str, written: int,
 ) -> bool:  # fmt: skip
-    """Until it is ready, or holds its data directory and had SETTLE seconds, or has ended."""
+    """Wait until the broker is ready, or has held its data directory for SETTLE seconds, or has ended."""
     holds_since: float | None = None
     while True:
         now = time.monotonic()
@@ -198,7 +200,7 @@ def _wait(
 
 
 def _last_line(path: str, since: int) -> str:
-    """What the process said last."""
+    """The last line that the process wrote."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
-"""Entry of the agent's script: one action, one exit code.
+"""The entry of the agent's script: one action, one exit code.
 
-Modules are imported as they are needed: most notifications need none, and each is on the way of a failover.
+Modules are imported as they are needed: most notifications need none, and each import delays a failover.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The agent's parameters: what they are called, what they mean, and what they are in this invocation.
+"""The agent's parameters: their names, their meanings, and their values in this invocation.
 
-The list makes the meta-data too. Values come from `OCF_RESKEY_<name>`; what is wrong raises Refused, with the
-code that a manager is to have.
+The meta-data is made from the same list. Values come from `OCF_RESKEY_<name>`; a wrong value raises Refused,
+with the code for the manager.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Settings(NamedTuple):
 
 
 def read_settings(environ: Mapping[str, str], binary: str, instance: str, ends: bool = False) -> Settings:
-    """`binary`: its default; `instance`: of the resource, without the number of a clone's; `ends`: what is
-    wrong is as by default, since a stop that fails has the node fenced. Raises Refused."""
+    """`binary`: its default; `instance`: of the resource, without the number of a clone's instance; `ends`: a
+    wrong value counts as the default, since a failed stop has the node fenced. Raises Refused."""
     raw = {p.name: environ.get(f"OCF_RESKEY_{p.name}", "").strip() or p.default for p in PARAMETERS}
     raw["binary"] = environ.get("OCF_RESKEY_binary", "").strip() or binary
     raw["log_file"] = raw["log_file"] or f"/var/log/understudy/{instance}.log"
@@ -122,7 +122,7 @@ def node_name(environ: Mapping[str, str]) -> str:
 
 
 def _wrong(raw: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Names of parameters, and a sentence on each."""
+    """The names of parameters with wrong values, and a sentence on each."""
     paths = [name for name in _PATHS if not os.path.isabs(raw[name]) or "\0" in raw[name]]
     times = [name for name in _TIMES if _seconds(raw[name]) <= 0]
     return [(name, f"{name}={raw[name]}: not an absolute path") for name in paths] + [
@@ -131,7 +131,7 @@ def _wrong(raw: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _seconds(text: str) -> float:
-    """0 if it is no time."""
+    """The time in seconds; 0 if it is no time."""
     found = _DURATION.fullmatch(text)
     unit = _UNITS.get(found.group(2)) if found is not None else None
     return float(found.group(1)) * unit if found is not None and unit is not None else 0.0

@@ -1,6 +1,6 @@
-"""The broker's process: who it is, whether it lives, and how it ends. Linux: everything is read in /proc.
+"""The broker's process: its identity, whether it lives, and how it ends. Linux: everything is read in /proc.
 
-A process is its id and the time of its start, so that another one that has got the same id later is not taken
+A process is identified by its id and its start time, so that a later process with the same id is not taken
 for it.
 """
 
@@ -44,7 +44,7 @@ class Running(NamedTuple):
         return time.clock_gettime(time.CLOCK_BOOTTIME) - self.start / os.sysconf("SC_CLK_TCK")
 
     def send(self, number: signal.Signals) -> None:
-        """PermissionError if it is somebody else's."""
+        """Send a signal. PermissionError if the process belongs to another user."""
         if not self.gone:
             try:
                 os.kill(self.pid, number)
@@ -52,14 +52,14 @@ class Running(NamedTuple):
                 return
 
     def kill_group(self) -> None:
-        """Also what it has started: it leads a session of its own."""
+        """Kill it and its children: it leads a session of its own."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
 
     def ends_by(self, deadline: float) -> bool:
-        """Wait for its end, until the monotonic clock says so."""
+        """Wait for its end, until that time of the monotonic clock."""
         while not self.gone:
             if time.monotonic() >= deadline:
                 return False
@@ -74,7 +74,7 @@ def running(pid: int) -> Running | None:
 
 
 def end(process: Running, *, deadline: float, patience: float, last: float) -> str | None:
-    """SIGTERM, then SIGKILL after `patience` seconds; None once it is certainly gone, else what is wrong, at
+    """SIGTERM, then SIGKILL after `patience` seconds. None once it is certainly gone; else what is wrong, at
     the `deadline`, or `last` seconds after SIGKILL."""
     try:
         if process.look() is not Process.FROZEN and patience > 0:
@@ -92,7 +92,7 @@ def end(process: Running, *, deadline: float, patience: float, last: float) -> s
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
-    """State and time of start."""
+    """The state and the start time."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -102,7 +102,7 @@ def _stat(pid: int) -> tuple[str, int] | None:
 
 
 def _is_killed(pid: int) -> bool:
-    """SIGKILL is pending."""
+    """Is a SIGKILL pending?"""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             lines = [line.split() for line in file if line.startswith((b"SigPnd:", b"ShdPnd:"))]

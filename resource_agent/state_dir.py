@@ -37,7 +37,7 @@ def _now() -> float:
 
 
 class StateDir:
-    """One resource's. Reading makes nothing; OSError where writing fails."""
+    """The directory of one resource. Reading creates nothing; OSError where writing fails."""
 
     def __init__(self, base: str, instance: str) -> None:
         self.path = os.path.join(base, instance)
@@ -45,8 +45,8 @@ class StateDir:
         self.notify = os.path.join(self.path, "notify")
 
     def make(self, uid: int, gid: int) -> None:
-        """There it is, with the broker's own directory in it. Refused where another user could make the agent
-        believe, and kill, what he wants."""
+        """Create the directory, with the broker's own directory in it. Refused if another user could change
+        what the agent reads there, and so have it kill another process."""
         base = os.path.dirname(self.path)
         os.makedirs(os.path.dirname(base), exist_ok=True)
         for folder in (base, self.path):
@@ -59,8 +59,8 @@ class StateDir:
             os.chown(own, uid, gid, follow_symlinks=False)
 
     def process(self) -> Running | None:
-        """The one that was started last; without a file that says so, since the agent was killed before it
-        wrote it, whoever listens at the control socket."""
+        """The process that was started last. If the agent was killed before it recorded the process: the one
+        that listens at the control socket."""
         try:
             pid, start = self._read("pid").split()
             return Running(int(pid), int(start))
@@ -80,13 +80,13 @@ class StateDir:
         return running(pid) if uid == owner else None
 
     def started(self, process: Running) -> None:
-        """A new life: what was known of the one before is forgotten."""
+        """A new life of the broker: forget what was known of the last one."""
         for mark in _MARKS:
             self.set(mark, False)
         self._write("pid", f"{process.pid} {process.start}\n")
 
     def stopped(self) -> None:
-        """Nothing runs; nothing is known."""
+        """Nothing runs: forget all."""
         for name in (*_MARKS, "pid", "notify", "score", os.path.join("control", "socket")):
             self._remove(name)
 
@@ -101,11 +101,11 @@ class StateDir:
                 self._remove(mark)
 
     def set_for(self, mark: str, seconds: float) -> None:
-        """It counts for so long."""
+        """Set a mark that counts for so long."""
         self._write(mark, f"{_now() + seconds}")
 
     def counts(self, mark: str) -> bool:
-        """It was set for a time that is not over."""
+        """Was the mark set for a time that is not over?"""
         try:
             return _now() < float(self._read(mark))
         except (OSError, ValueError):
@@ -115,7 +115,7 @@ class StateDir:
         self._write("score", f"{_now()} {value}")
 
     def last_score(self) -> tuple[str, float]:
-        """What was set last, and how many seconds ago; a value that none has if nothing was."""
+        """The score that was set last, and how many seconds ago. If none was: a value that no score has."""
         try:
             at, _, value = self._read("score").partition(" ")
             return value, _now() - float(at)
@@ -140,7 +140,7 @@ class StateDir:
 
 
 def _make_passable(folder: str) -> None:
-    """For the broker's user to get through, whatever this process's umask is."""
+    """Let the broker's user through, whatever this process's umask is."""
     try:
         os.mkdir(folder)
     except FileExistsError:

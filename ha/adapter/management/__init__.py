@@ -1,1 +1,1 @@
-"""What operators ask a node, and what they have it do."""
+"""Operators' questions to a node, and their commands."""

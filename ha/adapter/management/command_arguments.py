@@ -1,4 +1,4 @@
-"""Which arguments a command to change roles takes: the same through each door, AMQP, HTTP and the socket."""
+"""The arguments of commands that change roles: the same through AMQP, HTTP and the control socket."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _FORCE = '"force_lossy", true or false'
 
 
 def fault_of(command: str, args: Mapping[str, Any], *, vouches: bool = False) -> str | None:
-    """What is wrong with them, in a sentence; None for other commands. `vouches`: it may be a resource
-    manager that asks, which has seen to it that the node of a name is off."""
+    """What is wrong with the arguments, in a sentence; None for other commands. `vouches`: the asking side
+    may be a resource manager, which has made sure that the named node is off."""
     match command:
         case "promote":
             known = {"force_lossy", "fenced"} if vouches else {"force_lossy"}

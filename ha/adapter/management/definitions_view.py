@@ -1,10 +1,10 @@
-"""What the management command `definitions` answers: virtual hosts, users, permissions, policies, exchanges,
-queues and bindings as RabbitMQ's definitions JSON has them. Called by Node; reads only.
+"""The answer to the management command `definitions`: virtual hosts, users, permissions, policies, exchanges,
+queues and bindings, in the form of RabbitMQ's definitions JSON. Called by Node; reads only.
 
-An answer is one piece of at most `PIECE` objects, so that the broker never stands still for a long list. The
-asker goes on from `next`, with the `as_of` of its first piece: if anything was declared or deleted in
-between, the answer is no, with `changed`, and it begins anew; so all pieces are one moment's definitions.
-Argument values that JSON has no form for are written as tables of one key (`to_json`).
+An answer is one piece of at most `PIECE` objects, so that a long list never holds up the broker. The next
+request starts at `next`, with the `as_of` of the first piece. If anything was declared or deleted in between,
+the answer is no, with `changed`, and the client begins again; so all pieces show one moment's definitions.
+Argument values that JSON cannot express are written as tables of one key (`to_json`).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _binding(binding: Binding) -> dict[str, Any]:
 
 
 def _key_to_json(key: str) -> Any:
-    """JSON is Unicode; a key of other octets is told as in a table of arguments."""
+    """JSON is Unicode; a key of other octets is written as in a table of arguments."""
     return key if is_unicode(key) else to_json(as_octets(key))
 
 
@@ -137,7 +137,7 @@ def to_json(value: object) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The way back. Raises ValueError for a `$` table that means nothing."""
+    """The inverse of `to_json`. Raises ValueError for a `$` table without a meaning."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):

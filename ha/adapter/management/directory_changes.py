@@ -40,7 +40,7 @@ class _Owed(NamedTuple):
 
 
 class DirectoryNode(Protocol):
-    """The node, as far as its directory goes."""
+    """The node, as far as the directory concerns it."""
 
     broker: Broker
     me: OwnIdentity
@@ -52,7 +52,7 @@ class DirectoryNode(Protocol):
 
 
 class DirectoryChanges:
-    """`ask` makes them history; `end_tick` answers for what has become safe."""
+    """`ask` makes changes part of history; `end_tick` answers for those that have become safe."""
 
     def __init__(self, node: DirectoryNode) -> None:
         self._node = node
@@ -89,7 +89,7 @@ class DirectoryChanges:
                 )
 
     def end_tick(self) -> None:
-        """Answer what may be answered."""
+        """Answer requests whose changes are safe."""
         if not self._owed:
             return
         node = self._node
@@ -113,7 +113,7 @@ def changes_of(args: Mapping[str, Any]) -> list[Change]:
 
 
 def _told(changes: list[Change]) -> str:
-    """For the log: what was changed, and never to what."""
+    """For the log: which entries were changed, and never their values."""
     names = [f"{change.kind} {change.name!r:.100}" for change in changes[:_TOLD]]
     more = f" and {len(changes) - _TOLD} more" if len(changes) > _TOLD else ""
     deleted = all(isinstance(change, EntryDelete) for change in changes)

@@ -1,4 +1,4 @@
-"""Questions: what operators ask a node, over AMQP or HTTP, and the answers still owed. Owner: Node."""
+"""Questions: operators' requests over AMQP or HTTP, and the answers that are still due. Owner: Node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reply = Callable[[dict[str, Any]], None]
 
 
 class AskedNode(DirectoryNode, Protocol):
-    """The node, as far as operators ask it. The methods are those of `Node`."""
+    """The node, as operators' requests use it. The methods are those of `Node`."""
 
     core: HaBroker
     replications: Replications
@@ -37,7 +37,7 @@ class AskedNode(DirectoryNode, Protocol):
 
 
 class Questions:
-    """`ask` carries a command out; `answer` is the core's later word on one."""
+    """`ask` carries a command out; `answer` gets the core's later answer."""
 
     def __init__(self, node: AskedNode) -> None:
         self._node = node
@@ -46,7 +46,7 @@ class Questions:
         self._directory = DirectoryChanges(node)
 
     def end_tick(self) -> None:
-        """Answer what has become safe."""
+        """Answer requests that have become safe."""
         self._directory.end_tick()
 
     def ask(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
@@ -90,7 +90,7 @@ class Questions:
                 reply(codes.UNKNOWN_COMMAND.say(command=command).answer())
 
     def _change(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
-        """Who is to serve: the core answers, some ticks later perhaps."""
+        """A change of roles: the core answers, perhaps some ticks later."""
         node = self._node
         if command == "demote":
             node.before_output(now)  # what may not leave any more is to be dropped, not flushed
@@ -110,7 +110,7 @@ class Questions:
                 node.core.switch_over(self._tokens, args.get("to"), now)
 
     def answer(self, token: int, ok: bool, reason: str, code: str) -> None:
-        """What has come of a promotion, demotion or switchover. `code`: of a refusal."""
+        """The result of a promotion, demotion or switchover. `code`: of a refusal."""
         reply = self._owed.pop(token, None)
         if reply is not None:
             coded = {"code": code} if code else {}

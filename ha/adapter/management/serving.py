@@ -1,4 +1,5 @@
-"""Whether a node may be asked what is so, or told what is to be so. Called by what answers operators."""
+"""Whether a node serves, so that it may answer questions on the current state, or change it. Called by the
+code that answers operators."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def not_serving(vhosts: VirtualHosts, status: Mapping[str, Any]) -> Coded | None:
-    """Why not, with who serves if that is known; None: it serves. `status`: what the node says of itself."""
+    """Why it does not, with the node that serves if that is known; None: it serves. `status`: what the node
+    says of itself."""
     if vhosts.serving and not status.get("withheld"):
         return None
     primary = status.get("primary")

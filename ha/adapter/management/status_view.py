@@ -1,4 +1,4 @@
-"""What `status` and `query` answer, as one JSON object. Called by Node; reads only."""
+"""The answers to `status` and `query`, each one JSON object. Called by Node; reads only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", 
 def status_of(
     core: HaBroker, me: OwnIdentity, vhosts: VirtualHosts, position: Position, trouble: str = ""
 ) -> dict[str, Any]:
-    """How the node stands now. `trouble`: with the authority. `dequeues`: how many wait to be told to store
-    and link, and the longest time that any has waited, in seconds.
-    """
+    """The state of the node now. `trouble`: with the authority. `dequeues`: how many wait to be written to
+    store and link, and the longest wait of any, in seconds."""
     promotable, why = core.promotable()
     return {
         "name": me.name,
@@ -53,7 +52,7 @@ def status_of(
 
 
 def _primary(core: HaBroker, me: OwnIdentity) -> str | None:
-    """Name and address of the node of the pair that serves, if one is known; this one counts."""
+    """Name and address of the node of the pair that serves, if one is known; this node counts, too."""
     if core.primary is None:
         return core.known_primary()
     address = core.peers.own_address()
@@ -85,7 +84,7 @@ def query_of(vhosts: VirtualHosts, begin: int = 0) -> dict[str, Any]:
 
 
 def _active(line: QueueInfo) -> dict[str, Any]:
-    """Which of its consumers gets the messages. The first key is RabbitMQ's."""
+    """The consumer that gets the messages. The first key is RabbitMQ's."""
     active = line.active
     return {
         "single_active_consumer_tag": active.tag if active is not None else None,
@@ -94,7 +93,7 @@ def _active(line: QueueInfo) -> dict[str, Any]:
 
 
 def _link(core: HaBroker) -> str:
-    """`up` with a backup in sync, or with the primary; `none` where there never was one; else `lost`."""
+    """`up` with a backup in sync, or with the primary; `none` if there never was a link; else `lost`."""
     if core.primary is not None:
         if core.primary.in_sync_names():
             return "up"
@@ -125,9 +124,8 @@ def _myself(core: HaBroker, me: OwnIdentity, position: Position) -> dict[str, An
 
 
 def _members(core: HaBroker) -> list[dict[str, Any]]:
-    """The others. One that this node cannot reach has the status `unreachable`, whatever it said last, and a
-    `trouble` if it is known why.
-    """
+    """The other members. One that this node cannot reach has the status `unreachable`, whatever it said last,
+    and a `trouble` if the cause is known."""
     states = core.primary.member_states() if core.primary is not None else {}
     record = core.record
     found = []
@@ -151,20 +149,19 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
 
 
 def _differs(core: HaBroker, member: Member) -> str:
-    """Why a node that is there does not follow this one, which serves; or ""."""
+    """Why a reachable node does not follow this one, which serves; or ""."""
     there = core.primary is not None and member.connected and member.differs
     return f"does not join: {member.differs}" if there else ""
 
 
 def _clock(member: Member) -> str:
-    """Its clock is another than this node's; or ""."""
+    """A sentence if its clock differs from this node's; or ""."""
     return member.clock.words(member.name) if member.connected and member.clock.apart else ""
 
 
 def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
-    """And what keeps the brokers that are there apart, unless it says so already; that this node is not in
-    its own list; and what keeps the authority from committing anything.
-    """
+    """Adds what keeps the running brokers apart, unless the reason says so already; that this node is not in
+    its own list; and what keeps the authority from committing."""
     troubles = [each for each in core.peers.troubles() if each not in reason]
     members = core.membership.members.values()
     troubles += [f"{member.name} {differs}" for member in members if (differs := _differs(core, member))]
