@@ -42,7 +42,7 @@ class BackupFailed(Exception):
 
 
 class BackupMisuse(BackupFailed):
-    """What was asked for makes no sense: it is the wrong folder."""
+    """The request makes no sense: it names the wrong folder."""
 
 
 _Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -115,7 +115,7 @@ def save_manifest(manifest: Manifest, folder: Path) -> None:
 
 
 def load_manifest(copy: Path) -> Manifest:
-    """Raises BackupMisuse where there is none, BackupFailed where it is not what was written."""
+    """Raises BackupMisuse if there is none, BackupFailed if it has been changed or damaged."""
     path = copy / MANIFEST
     try:
         raw = path.read_bytes()
@@ -216,7 +216,7 @@ def reason(error: OSError) -> str:
 
 @contextmanager
 def one_line(what: str) -> Iterator[None]:
-    """Whatever the disk refuses within becomes BackupFailed: `what` and why, or the file and why."""
+    """Turns an OSError raised within into BackupFailed: `what` and why, or the file and why."""
     try:
         yield
     except StoreError as error:

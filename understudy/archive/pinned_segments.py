@@ -33,13 +33,13 @@ class Segment(NamedTuple):
 
 
 class HeldFiles(RealFiles):
-    """The kernel's files, read from what is held open; `hold` comes before anything else."""
+    """The kernel's files, read through open descriptors; call `hold` before anything else."""
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}
 
     def hold(self, path: str) -> None:
-        """Whatever becomes of `path`, it can be read from now on. FileNotFoundError, OSError."""
+        """Open `path`, so that it can be read whatever becomes of its name. FileNotFoundError, OSError."""
         if path not in self._held:
             self._held[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -75,8 +75,9 @@ def raise_limit() -> None:
 def hold_segments(files: HeldFiles, directory: str) -> list[Segment]:
     """All segments of the store in `directory` that count, the newest last.
 
-    Everything that was synced before the call is in them. Begins anew where the node was faster; what is
-    missing or wrong twice, with nothing changed in between, is so. Raises StoreError, BackupFailed, OSError.
+    Everything that was synced before the call is in them. If the node changes the set meanwhile, it begins
+    again. A segment that is missing or wrong twice, with nothing changed in between, is really so. Raises
+    StoreError, BackupFailed, OSError.
     """
     before: tuple[list[int], str] | None = None
     for _ in range(_ATTEMPTS):

@@ -145,7 +145,7 @@ def _standing(data_dir: Path) -> _Standing:
 
 
 def _judge(standing: _Standing, data_dir: Path, *, stale: bool) -> None:
-    """Refuse a copy that lacks, or may lack, what was confirmed."""
+    """Refuse a copy that lacks confirmed messages, or may lack them."""
     if standing.record is not None and standing.record.get("incomplete"):
         raise BackupFailed(
             f"{standing.name} is catching up, or was stopped while it did ({data_dir}/insync.json says "
@@ -222,9 +222,9 @@ def _manifest(
 
 @contextmanager
 def _unfinished(out: Path) -> Iterator[Path]:
-    """The folder that becomes `out`. Whatever is in it still when this ends, goes.
+    """The folder that becomes `out`. On exit it is removed with its contents, unless it was renamed.
 
-    It is locked while it is made: one that nobody has locked was left by a process that was killed.
+    It is locked while it is being made: an unlocked one was left by a process that was killed.
     """
     folder = out.with_name(f"{out.name}.partial")
     made = not folder.exists()

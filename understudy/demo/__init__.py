@@ -1,1 +1,1 @@
-"""The demo (`understudy demo`): a pair, its clients, and what is shown meanwhile."""
+"""The demo (`understudy demo`): a pair, its clients, and the pictures of the run."""

@@ -1,6 +1,6 @@
-"""What the demo sends where: exchanges, queues, who publishes, who consumes, how many each.
+"""The workload of the demo: exchanges, queues, publishers and consumers, and how many messages each handles.
 
-Values only. Shared by the demo itself and its worker processes, which declare the same things on every
+Values only. The demo itself and its worker processes share them, and declare the same things on every
 connect.
 """
 

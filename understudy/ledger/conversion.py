@@ -42,12 +42,12 @@ _TRUE, _FALSE = ("1", "true", "yes", "t", "y"), ("0", "false", "no", "f", "n", "
 
 
 class Unconvertible(Exception):
-    """What is wrong with a row, and where. `str()` is one line."""
+    """A row that cannot be converted, with its place. `str()` is one line."""
 
 
 @dataclass(slots=True)
 class Converted:
-    """What has come of it."""
+    """The result."""
 
     rows: int = 0
     records: int = 0
@@ -214,7 +214,7 @@ class _Event:
 
 
 class _Ledger:
-    """The ledger under way: one run in order, and what is gathered."""
+    """The ledger that is being written: one run in order, and the records gathered for it."""
 
     def __init__(
         self, target: Path, writer: str, mapped: Mapped, ts_us: int,

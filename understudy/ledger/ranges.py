@@ -1,7 +1,7 @@
 """Gathers single numbers that come in nearly any order into inclusive ranges, for one record per range.
 
-Used by whoever writes a ledger of things that arrive one by one, such as a consumer's acks: in arrival order
-runs are 1 to 1.3 long, gathered for a flush 12 to 146. One thread; emptied by `drain`.
+For ledgers of things that arrive one by one, such as a consumer's acks: in arrival order runs have 1 to 1.3
+numbers, gathered for a flush 12 to 146. One thread; emptied by `drain`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def to_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 class RangeGatherer(Generic[Key]):
-    """Numbers by key; the key is whatever else the record says, such as (queue, epoch, reason)."""
+    """Numbers by key. The key is the rest of the record, such as (queue, epoch, reason)."""
 
     __slots__ = ("_numbers", "_runs")
 

@@ -142,7 +142,7 @@ def records(
 
 
 def fault_of(record: object) -> str:
-    """Why it is no record, in words; "" if it is one. What each kind needs is left to whoever reconciles."""
+    """Why it is no record, in words; "" if it is one. The reconciler checks the fields of each kind."""
     if not isinstance(record, dict):
         return "it is no object"
     if record.get("v") not in VERSIONS:
@@ -238,7 +238,7 @@ def is_held(segment: Segment) -> bool:
 
 
 def finished(series: Series) -> list[Segment]:
-    """Those that nobody writes to any more: all but the last, and that one too if it has its seal."""
+    """The segments that are no longer written: all but the last, and the last too if it has its seal."""
     if not series.segments:
         return []
     *before, last = series.segments

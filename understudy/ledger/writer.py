@@ -49,8 +49,8 @@ class LedgerError(Exception):
 
 
 def parse_writer_name(value: str) -> str:
-    """Who writes a ledger. Its files begin with the name, and files that begin with `.` or `_` are hidden
-    from Spark: such a ledger would be written, and never read. Raises ValueError."""
+    """The name of a ledger's writer. Its files begin with the name. Spark hides files that begin with `.` or
+    `_`: such a ledger would be written, and never read. Raises ValueError."""
     if not value or value[0] in "._":
         raise ValueError(
             f"{value[:40]!r} is no name for the writer of a ledger: it is empty, or begins with '.' or '_',"

@@ -42,7 +42,7 @@ class Damage:
 
 @dataclass(slots=True)
 class QueueSummary:
-    """What is in quarantine of one queue."""
+    """The messages of one queue in quarantine, summed up."""
 
     queue: str
     name: str

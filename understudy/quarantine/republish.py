@@ -78,7 +78,7 @@ class _Raw(_Message):  # type: ignore[misc]
 
 
 class _Session:
-    """One connection to one virtual host, and what was sent on it and is not settled yet."""
+    """One connection to one virtual host, and the messages sent on it that are not settled yet."""
 
     def __init__(self, failover: Failover, ledger: Path | None) -> None:
         self._failover = failover

@@ -63,7 +63,7 @@ class ControlServer(HttpServer):
 
 
 def _listener(path: Path) -> socket.socket:
-    """Bound, listening, and nobody else's from its first moment on."""
+    """Bound, listening, and closed to other users from its first moment on."""
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         _clear(path)

@@ -1,4 +1,4 @@
-"""The node's log: to standard error, one line an event, whatever names clients have chosen.
+"""The node's log: to standard error, one line an event, also if names that clients chose contain line breaks.
 
 Owner: the daemon, which sets it up once.
 """

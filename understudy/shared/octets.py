@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 def blocks(parts: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """`parts` in order: small neighbours joined up to `size` octets, what is larger as it is, not copied."""
+    """`parts` in order: small ones joined up to `size` octets, larger ones as they are, not copied."""
     gathered: list[bytes] = []
     octets = 0
     for part in parts:
@@ -23,8 +23,8 @@ def blocks(parts: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def cut(parts: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """`parts`, as if they were joined, in pieces of `size` octets, the last of what is left. No other copy is
-    made of them than the pieces."""
+    """`parts`, as if joined, in pieces of `size` octets; the last piece has the rest. The pieces are the only
+    copies."""
     gathered: list[bytes] = []
     room = size
     for part in parts:
