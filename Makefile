@@ -24,7 +24,7 @@ PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable bench-hostile sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-hostile sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -38,6 +38,7 @@ help: ## List the commands
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency (writes bench/README.md); space on disk over 10,000,000 messages"
 	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: ten minutes)"
+	@echo "make bench-compare ARGS='--only mix'   RabbitMQ (apt install rabbitmq-server) and Understudy under the same loads: a table and a plot"
 	@echo "make bench-hostile ARGS=logins    what an honest client notices of an attack: waits, stops, memory, link"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc)"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
@@ -123,6 +124,9 @@ check: lint types test
 bench: $(STAMP)
 	@$(BIN)/python -m bench.run $(ARGS)
 	@$(if $(ARGS),:,$(BIN)/python -m bench.durable space)
+
+bench-compare: $(STAMP)
+	@$(BIN)/python -m bench.compare $(ARGS)
 
 bench-hostile: $(STAMP)
 	@$(BIN)/python -m bench.hostile $(ARGS)

@@ -14,8 +14,8 @@ from pathlib import Path
 from bench import brokers, portable
 from bench.durable_nodes import Written, connected, depth, end, size_of, start
 from bench.durable_report import Cell, Figure, Findings
-from bench.generator import arguments, prebuilt
 from bench.loads import Load
+from bench.messages import alike
 from bench.wire import Wire, method, publish_frames, shortstr
 
 SIZE, WINDOW = 256, 1000
@@ -71,14 +71,13 @@ class Sampler(threading.Thread):
         self._wire.close()
 
 
-class Leaving(portable._Run):
+class Leaving(portable.Run):
     """The generator's loop in Python, of which each EACHth delivery is never acked, so all others are acked
     one by one; and nothing is published before what was is delivered.
     """
 
     def permitted(self) -> int:
-        limit = (self.acked + 2 * self.load.window) * self.load.message_size
-        return min(super().permitted(), limit)
+        return min(super().permitted(), self.acked + 2 * self.load.window)
 
     def acknowledge(self) -> None:
         first = self.load.tags_used + self.acked + 1
@@ -174,20 +173,16 @@ def leave(port: int, messages: int) -> Wire:
     consumer = connected(port)
     publisher.confirm_select()
     consumer.consume(QUEUE, 0)
-    options = arguments(["--persistent", "--size", str(SIZE)])
-    frames, message_size = prebuilt(options, QUEUE)
     for wire in (publisher, consumer):
         wire.socket.setblocking(False)
     load = Load(
         publish_fd=publisher.socket.fileno(),
         consume_fd=consumer.socket.fileno(),
-        frames=frames,
-        message_size=message_size,
-        body_size=SIZE,
+        ring=alike([QUEUE], SIZE, persistent=True),
         messages=messages,
         window=WINDOW,
     )
-    Leaving(load).loop()
+    portable.loop([Leaving(load)])
     publisher.close()
     consumer.socket.setblocking(True)
     return consumer

@@ -1,6 +1,7 @@
 """One load against one broker: `python -m bench.generator --port P --window W --messages N [--consume]`.
 
-Runs in a process of its own and prints one JSON object. `--pid NAME=PID` adds that process's CPU per message
+Runs in a process of its own and prints one JSON object. With `--connections` more publishers and consumers do
+the same beside the first, each pair with its own queue. `--pid NAME=PID` adds that process's CPU per message
 over exactly the measured part. Called by bench/run.py, and by hand when profiling.
 """
 
@@ -11,17 +12,15 @@ import json
 import sys
 import time
 import uuid
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from bench import native, portable
 from bench.clock import cpu_ns
-from bench.loads import Load, LoadError, Outcome, percentiles
-from bench.wire import Wire, WireError, publish_frames
-
-COPIES = 262144
-"""Bytes of pre-built frames when all are alike."""
-DISTINCT = 20_000
-"""Messages built when each is to differ: too many for anything to remember them all."""
+from bench.loads import Load, LoadError, Outcome, percentiles, together
+from bench.messages import DISTINCT, MIXED, Ring, alike, content, mix, with_ids
+from bench.wire import Wire, WireError, longstr, shortstr
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -39,6 +38,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--prefetch", type=int, default=1000, help="prefetch count; 0 is no limit")
     parser.add_argument("--ack-every", type=int, default=50, help="messages per ack, with multiple")
     parser.add_argument("--message-ids", action="store_true", help="each message with its own message-id")
+    parser.add_argument("--mix", action="store_true", help="own ids and 11 headers each, 64 B to 4 KiB")
+    parser.add_argument("--verify", action="store_true", help="compare each delivery with its publish")
+    parser.add_argument("--connections", type=int, default=1, help="publishers, and as many consumers")
+    parser.add_argument("--queues", type=int, default=1, help="for each publisher, which takes them in turn")
+    parser.add_argument("--quorum", action="store_true", help="queues of type quorum, which are durable")
     parser.add_argument("--queue", help="this one, which stays, instead of one that is deleted at the end")
     parser.add_argument("--durable", action="store_true", help="a durable queue")
     parser.add_argument("--persistent", action="store_true", help="persistent messages")
@@ -53,69 +57,96 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     library = None if options.engine == "python" else native.compiled()
     if options.engine == "c" and library is None:
         raise LoadError("no C compiler: install gcc, or use --engine python")
-    login = {"user": options.user, "password": options.password}
-    queue = options.queue or f"bench-{uuid.uuid4().hex[:12]}"
-    publisher = Wire.open(options.host, options.port, producer=options.producer, **login)
-    consumer = Wire.open(options.host, options.port, **login) if options.consume else None
+    lanes: list[Lane] = []
     try:
-        publisher.declare(queue, durable=options.durable)
-        publisher.confirm_select()
-        if consumer:
-            consumer.consume(queue, options.prefetch)
-        return _measured(options, library, queue, publisher, consumer)
+        for _ in range(options.connections):
+            lanes.append(Lane.open(options))
+        return _measured(options, library, lanes)
     finally:
-        for wire in (consumer, publisher):
+        for lane in lanes:
+            lane.close()
+        if not options.queue:
+            _delete(options, [queue for lane in lanes for queue in lane.queues])
+
+
+@dataclass(slots=True)
+class Lane:
+    """A publisher with its queues, and maybe their consumer."""
+
+    queues: list[str]
+    publisher: Wire
+    consumer: Wire | None
+
+    @classmethod
+    def open(cls, options: argparse.Namespace) -> Lane:
+        """Connect both, declare the queues, and consume. Raises WireError or OSError."""
+        name = options.queue or f"bench-{uuid.uuid4().hex[:12]}"
+        queues = [name] if options.queues == 1 else [f"{name}-{at}" for at in range(options.queues)]
+        login = {"user": options.user, "password": options.password}
+        publisher = Wire.open(options.host, options.port, producer=options.producer, **login)
+        consumer = Wire.open(options.host, options.port, **login) if options.consume else None
+        kind = shortstr("x-queue-type") + b"S" + longstr(b"quorum") if options.quorum else b""
+        for at, queue in enumerate(queues):
+            publisher.declare(queue, durable=options.durable or options.quorum, arguments=kind)
+            if consumer:
+                consumer.consume(queue, options.prefetch, tag=f"bench-{at}")
+        publisher.confirm_select()
+        return cls(queues, publisher, consumer)
+
+    def load(self, options: argparse.Namespace, seed: int) -> Load:
+        for wire in (self.publisher, self.consumer):
+            if wire:
+                wire.socket.setblocking(False)
+        return Load(
+            publish_fd=self.publisher.socket.fileno(),
+            consume_fd=self.consumer.socket.fileno() if self.consumer else None,
+            ring=prebuilt(options, self.queues, seed),
+            messages=0,
+            window=options.window,
+            ack_every=options.ack_every,
+            content=content(max(options.size, MIXED[1])) if options.verify else None,
+            streams=len(self.queues),
+        )
+
+    def close(self) -> None:
+        for wire in (self.consumer, self.publisher):
             if wire:
                 wire.close()
-        if not options.queue:
-            _delete(options, queue)
 
 
-def _measured(
-    options: argparse.Namespace, library: Any, queue: str, publisher: Wire, consumer: Wire | None
-) -> dict[str, Any]:
-    frames, message_size = prebuilt(options, queue)
-    load = Load(
-        publish_fd=publisher.socket.fileno(),
-        consume_fd=consumer.socket.fileno() if consumer else None,
-        frames=frames,
-        message_size=message_size,
-        body_size=options.size,
-        messages=options.warmup if options.warmup is not None else min(20_000, options.messages // 10),
-        window=options.window,
-        ack_every=options.ack_every,
-        limit_ns=int(options.seconds * 1e9) or 0,
-    )
-    for wire in (publisher, consumer):
-        if wire:
-            wire.socket.setblocking(False)
+def _measured(options: argparse.Namespace, library: Any, lanes: list[Lane]) -> dict[str, Any]:
+    loads = [lane.load(options, seed) for seed, lane in enumerate(lanes)]
+    warmup = options.warmup if options.warmup is not None else min(20_000, options.messages // 10)
 
-    def run() -> Outcome:
-        return native.run(library, load) if library else portable.run(load)
+    def run(messages: int, seconds: float) -> Outcome:
+        for load in loads:
+            load.messages = -(-messages // len(loads))
+            load.limit_ns = int(seconds * 1e9)
+        outcomes = native.run(library, loads) if library else portable.run(loads)
+        for load, outcome in zip(loads, outcomes, strict=True):
+            load.tags_used += outcome.messages
+            load.deliveries_used += outcome.delivered
+        return together(outcomes)
 
-    if load.messages:
-        load.tags_used = run().messages
-    load.messages = options.messages
-    pids = {name: int(pid) for name, _, pid in (item.partition("=") for item in options.pid)}
-    before = {name: cpu_ns(pid) for name, pid in pids.items()}
+    warmed = run(warmup, options.seconds and max(0.2, options.seconds / 4)).messages if warmup else 0
+    pids: dict[str, list[int]] = defaultdict(list)
+    for name, _, pid in (item.partition("=") for item in options.pid):
+        pids[name].append(int(pid))
+    before = {name: sum(map(cpu_ns, each)) for name, each in pids.items()}
     own = time.process_time_ns()
-    outcome = run()
+    outcome = run(options.messages, options.seconds)
     own = time.process_time_ns() - own
-    spent = {name: cpu_ns(pid) - before[name] for name, pid in pids.items()}
-    return summary(options, outcome, own, spent, "c" if library else "python", load.tags_used)
+    spent = {name: sum(map(cpu_ns, each)) - before[name] for name, each in pids.items()}
+    return summary(options, outcome, own, spent, "c" if library else "python", warmed)
 
 
-def prebuilt(options: argparse.Namespace, queue: str) -> tuple[bytes, int]:
-    """The frames to send round and round, and the size of one message."""
-    body = (bytes(range(32, 96)) * (options.size // 64 + 1))[: options.size]
-    if not options.message_ids:
-        message = publish_frames(1, queue, body, persistent=options.persistent)
-        return message * max(1, COPIES // len(message)), len(message)
-    frames = [
-        publish_frames(1, queue, body, persistent=options.persistent, message_id=str(uuid.uuid4()))
-        for _ in range(DISTINCT)
-    ]
-    return b"".join(frames), len(frames[0])
+def prebuilt(options: argparse.Namespace, queues: list[str], seed: int) -> Ring:
+    """The messages to send round and round."""
+    if options.mix:
+        count = max(1_000, DISTINCT // options.connections)
+        return mix(queues, persistent=options.persistent, seed=seed, count=count)
+    build = with_ids if options.message_ids else alike
+    return build(queues, options.size, persistent=options.persistent)
 
 
 def summary(
@@ -136,6 +167,7 @@ def summary(
         "size": options.size,
         "messages": messages,
         "warmup": warmup,
+        "verified": options.verify and options.consume,
         "seconds": round(outcome.elapsed_ns / 1e9, 4),
         "rate": round(messages / (outcome.elapsed_ns / 1e9)),
         "nacked": outcome.nacked,
@@ -149,13 +181,14 @@ def summary(
     }
 
 
-def _delete(options: argparse.Namespace, queue: str) -> None:
+def _delete(options: argparse.Namespace, queues: list[str]) -> None:
     try:
         wire = Wire.open(options.host, options.port, user=options.user, password=options.password)
     except (OSError, WireError):
         return  # the measured part's own error says more
     try:
-        wire.delete(queue)
+        for queue in queues:
+            wire.delete(queue)
     finally:
         wire.close()
 

@@ -2,8 +2,10 @@
  * The inner loop of the load generator: it publishes pre-built frames within a confirm window, and counts
  * confirms and deliveries by jumping from frame to frame. It shares the machine with the brokers that it
  * measures, so it must cost little: one poll, one read and one write per wake-up, nothing per message but a
- * time stamp and a histogram cell. Compiled and called by bench/native.py; bench/portable.py is its twin in
- * Python. The sockets are non-blocking and already past the handshake, confirm.select and basic.consume.
+ * time stamp and a histogram cell. With `content` it also stamps each body with the number of its message,
+ * and compares what is delivered with what was published. Compiled and called by bench/native.py;
+ * bench/portable.py is its twin in Python. The sockets are non-blocking and already past the handshake,
+ * confirm.select and basic.consume.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,16 +23,20 @@ typedef struct {
     /* what to do */
     int32_t publish_fd;
     int32_t consume_fd; /* -1: publish only */
-    const uint8_t *frames; /* many messages of one size, sent round and round */
-    uint64_t frames_size;
-    uint64_t message_size;
-    uint64_t body_size;
+    uint8_t *frames;       /* many messages, sent round and round */
+    const uint64_t *ends;  /* where each of them ends in `frames` */
+    uint64_t count;        /* how many these are */
+    const uint8_t *content; /* what follows the number in each body; NULL: bodies are sent and taken as they are */
+    uint64_t streams;      /* with content: message i goes to queue i % streams, and each queue keeps its order */
+    uint64_t fanout;       /* with content: copies of each message, told apart by consumer tags 0, 1, 2 ...; else 1 */
     uint64_t messages;
     uint64_t window;
     uint64_t ack_every;
     uint64_t limit_ns;   /* stop publishing after this long; 0: never */
     uint64_t stall_ns;   /* give up when nothing arrives for this long */
-    uint64_t tags_used;  /* confirm and delivery tags used by earlier runs on the same channels */
+    uint64_t tags_used;  /* confirm tags used by earlier runs on the same channel */
+    uint64_t deliveries_used; /* the same for delivery tags */
+    uint64_t published;  /* messages that an earlier run published, and this one only consumes */
     uint32_t *confirm_cells; /* how many confirms took so many microseconds */
     uint32_t *deliver_cells;
     uint64_t cells;
@@ -58,8 +64,20 @@ typedef struct {
     uint64_t *sent_at; /* by message */
     uint8_t *single;   /* confirmed out of order, by message */
     uint64_t low;      /* all messages below are confirmed */
-    uint64_t bytes_sent;
+    uint64_t at;       /* the first message that is not wholly written */
+    uint64_t partial;  /* octets of it that are */
+    uint64_t stamped;  /* messages below have their number in their body */
     uint64_t now;
+    Input confirms, deliveries;
+    int done;
+    /* the delivery that is being read, with content */
+    uint64_t *next;    /* by stream: how many came */
+    uint64_t stream;
+    uint64_t index;
+    uint8_t *header;
+    uint64_t header_size;
+    uint64_t body_size;
+    uint64_t body_at;
     uint8_t *acks;
     size_t acks_held;
     size_t acks_room;
@@ -89,10 +107,20 @@ static int fail(Load *load, const char *text) {
     return -1;
 }
 
+/* Messages of which at least one octet is written. */
+static uint64_t begun(const Run *run) { return run->at + (run->partial > 0); }
+
+static uint64_t start_of(const Load *load, uint64_t slot) { return slot ? load->ends[slot - 1] : 0; }
+
+/* The content header frame of a pre-built message: it follows the method frame. */
+static const uint8_t *header_of(const Load *load, uint64_t slot) {
+    const uint8_t *method = load->frames + start_of(load, slot);
+    return method + u32(method + 3) + 8;
+}
+
 static int confirm(Run *run, uint64_t tag, int multiple, int negative) {
     Load *load = run->load;
-    uint64_t begun = (run->bytes_sent + load->message_size - 1) / load->message_size;
-    if (tag <= load->tags_used || tag - load->tags_used > begun)
+    if (tag <= load->tags_used || tag - load->tags_used > begun(run))
         return fail(load, "a confirm of a tag that was never sent");
     uint64_t index = tag - load->tags_used - 1;
     uint64_t from = multiple ? run->low : index;
@@ -114,13 +142,73 @@ static int confirm(Run *run, uint64_t tag, int multiple, int negative) {
 static int delivery(Run *run, const uint8_t *arguments, const uint8_t *end) {
     Load *load = run->load;
     const uint8_t *tag = arguments + 1 + arguments[0];
-    if (tag + 8 > end) return fail(load, "a basic.deliver shorter than its fields");
-    if (u64(tag) != load->tags_used + load->delivered + 1)
+    if (tag + 9 > end) return fail(load, "a basic.deliver shorter than its fields");
+    if (u64(tag) != load->deliveries_used + load->delivered + 1)
         return fail(load, "a delivery tag out of sequence");
-    if (load->delivered >= (run->bytes_sent + load->message_size - 1) / load->message_size)
+    if (load->delivered >= begun(run) * load->fanout)
         return fail(load, "more messages were delivered than published");
-    cell(load, load->deliver_cells, run->now - run->sent_at[load->delivered]);
+    if (load->content) {
+        if (tag[8]) return fail(load, "a message was delivered twice: it is marked as redelivered");
+        run->stream = 0;
+        for (int i = 0; i < arguments[0]; i++) run->stream = run->stream * 10 + (uint64_t)(arguments[1 + i] - '0');
+        if (load->fanout > 1 && run->stream >= load->fanout) return fail(load, "a consumer tag of nobody");
+        run->header_size = 0;
+    } else {
+        cell(load, load->deliver_cells, run->now - run->sent_at[load->delivered]);
+    }
     load->delivered++;
+    return 0;
+}
+
+/* A delivered content header: its size at least, or kept until the body says which message it is of. */
+static int header(Run *run, const uint8_t *payload, uint64_t size) {
+    Load *load = run->load;
+    if (size < 14) return fail(load, "a content header shorter than its fields");
+    if (!load->content) {
+        const uint8_t *sent = header_of(load, (load->delivered + load->count - 1) % load->count);
+        if (u64(payload + 4) != u64(sent + 11)) return fail(load, "a body of another size than published");
+        return 0;
+    }
+    memcpy(run->header, payload, size);
+    run->header_size = size;
+    run->body_size = u64(payload + 4);
+    run->body_at = 0;
+    return 0;
+}
+
+/* The number in a body says which message it is of: its turn, its header, and where it belongs. */
+static int identify(Run *run, const uint8_t *payload, uint64_t size) {
+    Load *load = run->load;
+    if (size < 8 || !run->header_size) return fail(load, "a body without its number");
+    run->index = u64(payload);
+    if (run->index >= begun(run)) return fail(load, "a message that was never published");
+    uint64_t stream = load->fanout > 1 ? run->stream : run->index % load->streams;
+    uint64_t due = load->fanout > 1 ? run->next[stream] : stream + run->next[stream] * load->streams;
+    if (run->index != due) {
+        snprintf(load->error, sizeof load->error, "message %llu came where %llu was due",
+                 (unsigned long long)run->index, (unsigned long long)due);
+        return -1;
+    }
+    run->next[stream]++;
+    const uint8_t *sent = header_of(load, run->index % load->count);
+    if (run->header_size != u32(sent + 3) || memcmp(run->header, sent + 7, run->header_size))
+        return fail(load, "a message has other properties than it was published with");
+    cell(load, load->deliver_cells, run->now - run->sent_at[run->index]);
+    return 0;
+}
+
+static int body(Run *run, const uint8_t *payload, uint64_t size) {
+    Load *load = run->load;
+    if (!load->content) return 0;
+    if (run->body_at + size > run->body_size) return fail(load, "a body longer than its header says");
+    uint64_t skip = 0;
+    if (!run->body_at) {
+        if (identify(run, payload, size)) return -1;
+        skip = 8;
+    }
+    if (memcmp(payload + skip, load->content + run->body_at + skip, size - skip))
+        return fail(load, "a message has another content than it was published with");
+    run->body_at += size;
     return 0;
 }
 
@@ -148,8 +236,10 @@ static int frames(Run *run, Input *input) {
         if (frame[7 + size] != 0xCE) return fail(load, "a frame without its end octet");
         if (frame[0] == 1) {
             if (method(run, frame + 7, (uint32_t)size)) return -1;
-        } else if (frame[0] == 2 && (size < 14 || u64(frame + 11) != load->body_size)) {
-            return fail(load, "a body of another size than published");
+        } else if (frame[0] == 2) {
+            if (header(run, frame + 7, size)) return -1;
+        } else if (frame[0] == 3) {
+            if (body(run, frame + 7, size)) return -1;
         }
         at += size + 8;
     }
@@ -168,20 +258,33 @@ static int receive(Run *run, Input *input) {
     return frames(run, input);
 }
 
+/* Messages that may be written: the end of the confirm window. */
 static uint64_t permitted(const Run *run) {
     const Load *load = run->load;
     uint64_t limit = load->confirmed + load->window;
-    return (limit < load->messages ? limit : load->messages) * load->message_size;
+    return limit < load->messages ? limit : load->messages;
+}
+
+static void stamp(Run *run, uint64_t until) {
+    Load *load = run->load;
+    for (uint64_t i = run->stamped > run->at ? run->stamped : run->at; i < until; i++) {
+        const uint8_t *frame = header_of(load, i % load->count);
+        uint8_t *body = load->frames + (frame - load->frames) + u32(frame + 3) + 8 + 7;
+        for (int octet = 0; octet < 8; octet++) body[octet] = (uint8_t)(i >> (56 - 8 * octet));
+    }
+    run->stamped = until;
 }
 
 static int publish(Run *run) {
     Load *load = run->load;
     uint64_t until = permitted(run);
-    while (run->bytes_sent < until) {
-        uint64_t offset = run->bytes_sent % load->frames_size;
-        uint64_t chunk = until - run->bytes_sent;
-        if (chunk > load->frames_size - offset) chunk = load->frames_size - offset;
-        uint64_t begun = (run->bytes_sent + load->message_size - 1) / load->message_size;
+    while (run->at < until) {
+        uint64_t slot = run->at % load->count;
+        uint64_t last = until - run->at < load->count - slot ? slot + until - run->at : load->count;
+        uint64_t offset = start_of(load, slot) + run->partial;
+        uint64_t chunk = load->ends[last - 1] - offset;
+        if (load->content && run->at + last - slot > run->stamped) stamp(run, run->at + last - slot);
+        uint64_t first = begun(run);
         run->now = clock_ns();
         ssize_t wrote = send(load->publish_fd, load->frames + offset, chunk, MSG_NOSIGNAL);
         if (wrote < 0) {
@@ -189,9 +292,12 @@ static int publish(Run *run) {
             return fail(load, "the broker reset the publisher's connection");
         }
         load->writes++;
-        run->bytes_sent += (uint64_t)wrote;
-        uint64_t end = (run->bytes_sent + load->message_size - 1) / load->message_size;
-        for (; begun < end; begun++) run->sent_at[begun] = run->now;
+        for (run->partial += (uint64_t)wrote; slot < last; slot++, run->at++) {
+            uint64_t size = load->ends[slot] - start_of(load, slot);
+            if (run->partial < size) break;
+            run->partial -= size;
+        }
+        for (uint64_t end = begun(run); first < end; first++) run->sent_at[first] = run->now;
         if ((uint64_t)wrote < chunk) return 0;
     }
     return 0;
@@ -199,10 +305,10 @@ static int publish(Run *run) {
 
 static void ack(Run *run, uint64_t upto) {
     uint8_t *p = run->acks + run->acks_held;
-    uint64_t tag = run->load->tags_used + upto;
+    uint64_t tag = run->load->deliveries_used + upto;
     memcpy(p, "\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50", 11);
     for (int i = 0; i < 8; i++) p[11 + i] = (uint8_t)(tag >> (56 - 8 * i));
-    p[19] = 1;
+    p[19] = run->load->ack_every > 1;
     p[20] = 0xCE;
     run->acks_held += ACK_SIZE;
     run->load->acked = upto;
@@ -230,53 +336,102 @@ static int finished(const Run *run) {
     const Load *load = run->load;
     if (load->confirmed < load->messages) return 0;
     if (load->consume_fd < 0) return 1;
-    return load->delivered >= load->messages && load->acked >= load->delivered && !run->acks_held;
+    return load->delivered >= load->messages * load->fanout && load->acked >= load->delivered && !run->acks_held;
 }
 
-static int loop(Run *run, Input *confirms, Input *deliveries) {
+/* Write what may be written now. */
+static int act(Run *run) {
     Load *load = run->load;
-    uint64_t start = clock_ns();
-    while (!finished(run)) {
-        if (load->limit_ns && clock_ns() - start > load->limit_ns)
-            load->messages = (run->bytes_sent + load->message_size - 1) / load->message_size;
-        if (publish(run)) return -1;
-        if (load->consume_fd >= 0 && acknowledge(run, load->delivered >= load->messages)) return -1;
-        if (finished(run)) break;
-        struct pollfd polled[2] = {{load->publish_fd, POLLIN, 0}, {load->consume_fd, POLLIN, 0}};
-        if (run->bytes_sent < permitted(run)) polled[0].events |= POLLOUT;
-        if (run->acks_held) polled[1].events |= POLLOUT;
-        int ready = poll(polled, load->consume_fd >= 0 ? 2 : 1, (int)(load->stall_ns / 1000000));
-        if (ready == 0) {
-            snprintf(load->error, sizeof load->error, "stalled: %llu sent, %llu confirmed, %llu delivered",
-                     (unsigned long long)(run->bytes_sent / load->message_size),
-                     (unsigned long long)load->confirmed, (unsigned long long)load->delivered);
-            return -1;
-        }
-        if (polled[0].revents & ~POLLOUT && receive(run, confirms)) return -1;
-        if (load->consume_fd >= 0 && polled[1].revents & ~POLLOUT && receive(run, deliveries)) return -1;
+    if (publish(run)) return -1;
+    int all = load->delivered >= load->messages * load->fanout;
+    return load->consume_fd >= 0 ? acknowledge(run, all) : 0;
+}
+
+static int stalled(Run *run) {
+    Load *load = run->load;
+    snprintf(load->error, sizeof load->error, "stalled: %llu sent, %llu confirmed, %llu delivered",
+             (unsigned long long)run->at, (unsigned long long)load->confirmed,
+             (unsigned long long)load->delivered);
+    return -1;
+}
+
+/* One step of all loads: act, wait for what arrives, read it. 1: all are finished. */
+static int step(Run *runs, int count, struct pollfd *polled) {
+    int unfinished = -1;
+    for (int i = 0; i < count; i++) {
+        Run *run = &runs[i];
+        if (!run->done && act(run)) return -1;
+        run->done = run->done || finished(run);
+        if (!run->done) unfinished = i;
+        polled[2 * i] = (struct pollfd){run->done ? -1 : run->load->publish_fd, POLLIN, 0};
+        polled[2 * i + 1] = (struct pollfd){run->done ? -1 : run->load->consume_fd, POLLIN, 0};
+        if (run->at < permitted(run)) polled[2 * i].events |= POLLOUT;
+        if (run->acks_held) polled[2 * i + 1].events |= POLLOUT;
     }
-    load->elapsed_ns = clock_ns() - start;
-    load->sent = load->messages;
+    if (unfinished < 0) return 1;
+    int ready = poll(polled, (nfds_t)(2 * count), (int)(runs[0].load->stall_ns / 1000000));
+    if (ready == 0) return stalled(&runs[unfinished]);
+    for (int i = 0; i < count; i++) {
+        if (polled[2 * i].revents & ~POLLOUT && receive(&runs[i], &runs[i].confirms)) return -1;
+        if (polled[2 * i + 1].revents & ~POLLOUT && receive(&runs[i], &runs[i].deliveries)) return -1;
+    }
     return 0;
 }
 
-int run_load(Load *load) {
-    Run run = {.load = load};
-    Input confirms = {load->publish_fd, malloc(READ_SIZE), 0};
-    Input deliveries = {load->consume_fd, malloc(READ_SIZE), 0};
-    run.acks_room = ACK_SIZE * 4096;
-    run.acks = malloc(run.acks_room);
-    run.sent_at = calloc(load->messages + 1, sizeof *run.sent_at);
-    run.single = calloc(load->messages + 1, 1);
-    int result = -1;
-    if (confirms.bytes && deliveries.bytes && run.acks && run.sent_at && run.single)
-        result = loop(&run, &confirms, &deliveries);
-    else
-        fail(load, "out of memory");
-    free(confirms.bytes);
-    free(deliveries.bytes);
-    free(run.acks);
-    free(run.sent_at);
-    free(run.single);
+static int loop(Run *runs, int count, struct pollfd *polled) {
+    uint64_t start = clock_ns();
+    int state = 0;
+    while (!state) {
+        for (int i = 0; i < count; i++) {
+            Load *load = runs[i].load;
+            if (load->limit_ns && !runs[i].done && clock_ns() - start > load->limit_ns)
+                load->messages = begun(&runs[i]);
+        }
+        state = step(runs, count, polled);
+    }
+    for (int i = 0; i < count; i++) {
+        runs[i].load->elapsed_ns = clock_ns() - start;
+        runs[i].load->sent = runs[i].load->messages;
+    }
+    return state < 0 ? -1 : 0;
+}
+
+static int prepare(Run *run, Load *load) {
+    run->load = load;
+    run->acks_room = ACK_SIZE * 4096;
+    run->acks = malloc(run->acks_room);
+    run->confirms = (Input){load->publish_fd, malloc(READ_SIZE), 0};
+    run->deliveries = (Input){load->consume_fd, malloc(READ_SIZE), 0};
+    run->sent_at = calloc(load->messages + 1, sizeof *run->sent_at);
+    run->single = calloc(load->messages + 1, 1);
+    run->next = calloc(load->streams > load->fanout ? load->streams : load->fanout, sizeof *run->next);
+    run->header = malloc(READ_SIZE);
+    run->at = run->low = run->stamped = load->confirmed = load->published;
+    if (run->confirms.bytes && run->deliveries.bytes && run->acks && run->sent_at && run->single && run->next &&
+        run->header)
+        return 0;
+    return fail(load, "out of memory");
+}
+
+static void discard(Run *run) {
+    free(run->confirms.bytes);
+    free(run->deliveries.bytes);
+    free(run->acks);
+    free(run->sent_at);
+    free(run->single);
+    free(run->next);
+    free(run->header);
+}
+
+/* Run loads side by side, each over sockets of its own. -1: one failed, and its `error` says why. */
+int run_loads(Load *loads, int count) {
+    Run *runs = calloc((size_t)count, sizeof *runs);
+    struct pollfd *polled = calloc(2 * (size_t)count, sizeof *polled);
+    int result = runs && polled ? 0 : fail(&loads[0], "out of memory");
+    for (int i = 0; !result && i < count; i++) result = prepare(&runs[i], &loads[i]);
+    if (!result) result = loop(runs, count, polled);
+    for (int i = 0; runs && i < count; i++) discard(&runs[i]);
+    free(polled);
+    free(runs);
     return result;
 }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from bench.messages import Ring
 
 
 class LoadError(Exception):
@@ -16,11 +19,8 @@ class Load:
 
     publish_fd: int
     consume_fd: int | None
-    frames: bytes
-    """Pre-built publishes of one size, to be sent round and round; many, so that one write carries many."""
-    message_size: int
-    """Bytes of one publish with all its frames; `frames` is a multiple of it."""
-    body_size: int
+    ring: Ring
+    """Pre-built publishes, to be sent round and round; many, so that one write carries many."""
     messages: int
     window: int
     """Most publishes outstanding without a confirm."""
@@ -29,7 +29,18 @@ class Load:
     """Stop publishing after this long; 0 is never."""
     stall_ns: int = 15_000_000_000
     tags_used: int = 0
-    """Tags taken by earlier runs on the same channels."""
+    """Confirm tags taken by earlier runs on the same channel."""
+    deliveries_used: int = 0
+    """Delivery tags taken by earlier runs on the same channel."""
+    published: int = 0
+    """Messages that an earlier run published; this one publishes no more, and consumes."""
+    content: bytes | None = None
+    """Verify: each body has the number of its message in its first 8 octets, and then these from the ninth
+    on. Each message must come once, in the order of its queue, with its properties and its body."""
+    streams: int = 1
+    """With `content`: message i of the ring goes to queue i % streams."""
+    fanout: int = 1
+    """With `content`: the copies of each message, for consumers with the tags 0, 1, 2 ..."""
 
 
 @dataclass(slots=True)
@@ -44,6 +55,25 @@ class Outcome:
     writes: int
     confirm_us: Mapping[int, int] = field(default_factory=dict)
     deliver_us: Mapping[int, int] = field(default_factory=dict)
+
+
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of loads that ran side by side."""
+    confirm_us: Counter[int] = Counter()
+    deliver_us: Counter[int] = Counter()
+    for outcome in outcomes:
+        confirm_us.update(outcome.confirm_us)
+        deliver_us.update(outcome.deliver_us)
+    return Outcome(
+        messages=sum(outcome.messages for outcome in outcomes),
+        elapsed_ns=max(outcome.elapsed_ns for outcome in outcomes),
+        nacked=sum(outcome.nacked for outcome in outcomes),
+        delivered=sum(outcome.delivered for outcome in outcomes),
+        reads=sum(outcome.reads for outcome in outcomes),
+        writes=sum(outcome.writes for outcome in outcomes),
+        confirm_us=confirm_us,
+        deliver_us=deliver_us,
+    )
 
 
 def percentile(counts: Mapping[int, int], share: float) -> int | None:

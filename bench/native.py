@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.loads import Load, LoadError, Outcome
@@ -25,16 +26,20 @@ class _Load(ctypes.Structure):
     _fields_ = (
         ("publish_fd", ctypes.c_int32),
         ("consume_fd", ctypes.c_int32),
-        ("frames", ctypes.c_char_p),
-        ("frames_size", ctypes.c_uint64),
-        ("message_size", ctypes.c_uint64),
-        ("body_size", ctypes.c_uint64),
+        ("frames", ctypes.c_void_p),
+        ("ends", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("content", ctypes.c_char_p),
+        ("streams", ctypes.c_uint64),
+        ("fanout", ctypes.c_uint64),
         ("messages", ctypes.c_uint64),
         ("window", ctypes.c_uint64),
         ("ack_every", ctypes.c_uint64),
         ("limit_ns", ctypes.c_uint64),
         ("stall_ns", ctypes.c_uint64),
         ("tags_used", ctypes.c_uint64),
+        ("deliveries_used", ctypes.c_uint64),
+        ("published", ctypes.c_uint64),
         ("confirm_cells", ctypes.POINTER(ctypes.c_uint32)),
         ("deliver_cells", ctypes.POINTER(ctypes.c_uint32)),
         ("cells", ctypes.c_uint64),
@@ -68,39 +73,45 @@ def compiled(source: Path = SOURCE) -> ctypes.CDLL | None:
     return ctypes.CDLL(str(library))
 
 
-def run(library: ctypes.CDLL, load: Load) -> Outcome:
-    """Run one load to its end. Raises LoadError."""
+def run(library: ctypes.CDLL, loads: Sequence[Load]) -> list[Outcome]:
+    """Run loads side by side, each over its own sockets, to their end. Raises LoadError."""
     cells = ctypes.c_uint32 * CELLS
     confirm_cells, deliver_cells = cells(), cells()
-    native = _Load(
-        publish_fd=load.publish_fd,
-        consume_fd=-1 if load.consume_fd is None else load.consume_fd,
-        frames=load.frames,
-        frames_size=len(load.frames),
-        message_size=load.message_size,
-        body_size=load.body_size,
-        messages=load.messages,
-        window=load.window,
-        ack_every=load.ack_every,
-        limit_ns=load.limit_ns,
-        stall_ns=load.stall_ns,
-        tags_used=load.tags_used,
-        confirm_cells=ctypes.cast(confirm_cells, ctypes.POINTER(ctypes.c_uint32)),
-        deliver_cells=ctypes.cast(deliver_cells, ctypes.POINTER(ctypes.c_uint32)),
-        cells=CELLS,
-    )
-    if library.run_load(ctypes.byref(native)):
-        raise LoadError(native.error.decode(errors="replace"))
-    return Outcome(
-        messages=native.sent,
-        elapsed_ns=native.elapsed_ns,
-        nacked=native.nacked,
-        delivered=native.delivered,
-        reads=native.reads,
-        writes=native.writes,
-        confirm_us=_counts(confirm_cells, native.highest_cell),
-        deliver_us=_counts(deliver_cells, native.highest_cell),
-    )
+    natives = (_Load * len(loads))()
+    for native, load in zip(natives, loads, strict=True):
+        _fill(native, load)
+        native.confirm_cells = ctypes.cast(confirm_cells, ctypes.POINTER(ctypes.c_uint32))
+        native.deliver_cells = ctypes.cast(deliver_cells, ctypes.POINTER(ctypes.c_uint32))
+    if library.run_loads(natives, len(loads)):
+        raise LoadError(next(filter(None, (native.error for native in natives))).decode(errors="replace"))
+    outcomes = [
+        Outcome(
+            messages=native.sent,
+            elapsed_ns=native.elapsed_ns,
+            nacked=native.nacked,
+            delivered=native.delivered,
+            reads=native.reads,
+            writes=native.writes,
+        )
+        for native in natives
+    ]
+    highest = max(native.highest_cell for native in natives)
+    # All loads count into the same cells.
+    outcomes[0].confirm_us = _counts(confirm_cells, highest)
+    outcomes[0].deliver_us = _counts(deliver_cells, highest)
+    return outcomes
+
+
+def _fill(native: _Load, load: Load) -> None:
+    native.publish_fd = load.publish_fd
+    native.consume_fd = -1 if load.consume_fd is None else load.consume_fd
+    native.frames = ctypes.addressof(ctypes.c_char.from_buffer(load.ring.octets))
+    native.ends, native.count = load.ring.ends.buffer_info()
+    native.content = load.content
+    for name in ("messages", "window", "ack_every", "limit_ns", "stall_ns", "tags_used", "deliveries_used"):
+        setattr(native, name, getattr(load, name))
+    native.streams, native.fanout, native.published = load.streams, load.fanout, load.published
+    native.cells = CELLS
 
 
 def _counts(cells: ctypes.Array[ctypes.c_uint32], highest: int) -> dict[int, int]:

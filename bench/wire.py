@@ -41,15 +41,48 @@ def method(channel: int, class_id: int, method_id: int, arguments: bytes = b"") 
     return frame(METHOD, channel, struct.pack(">HH", class_id, method_id) + arguments)
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Properties:
+    """Those of a content header that the benchmarks set."""
+
+    content_type: str | None = None
+    headers: bytes | None = None
+    """The fields of a table, encoded."""
+    persistent: bool = False
+    priority: int | None = None
+    correlation_id: str | None = None
+    message_id: str | None = None
+
+    def encoded(self) -> bytes:
+        """Flags and values, in the order of the standard."""
+        values = [
+            (0x8000, None if self.content_type is None else shortstr(self.content_type)),
+            (0x2000, None if self.headers is None else longstr(self.headers)),
+            (0x1000, bytes([2 if self.persistent else 1])),
+            (0x0800, None if self.priority is None else bytes([self.priority])),
+            (0x0400, None if self.correlation_id is None else shortstr(self.correlation_id)),
+            (0x0080, None if self.message_id is None else shortstr(self.message_id)),
+        ]
+        flags = sum(flag for flag, value in values if value is not None)
+        return struct.pack(">H", flags) + b"".join(value for _, value in values if value is not None)
+
+
+def message_frames(key: str, body: bytes, properties: Properties, *, exchange: str = "") -> bytes:
+    """basic.publish on channel 1, its content header, and its body in as many frames as it needs."""
+    arguments = b"\0\0" + shortstr(exchange) + shortstr(key) + b"\0"
+    header = struct.pack(">HHQ", 60, 0, len(body)) + properties.encoded()
+    most = FRAME_MAX - 8
+    bodies = [frame(BODY, 1, body[at : at + most]) for at in range(0, len(body), most)]
+    return b"".join([method(1, 60, 40, arguments), frame(HEADER, 1, header), *bodies])
+
+
 def publish_frames(
     channel: int, queue: str, body: bytes, *, persistent: bool, message_id: str | None = None
 ) -> bytes:
     """basic.publish to the default exchange, its content header, and its body in one frame."""
     arguments = b"\0\0" + shortstr("") + shortstr(queue) + b"\0"
-    flags = 0x1000 if message_id is None else 0x1080
-    header = struct.pack(">HHQHB", 60, 0, len(body), flags, 2 if persistent else 1)
-    if message_id is not None:
-        header += shortstr(message_id)
+    properties = Properties(persistent=persistent, message_id=message_id)
+    header = struct.pack(">HHQ", 60, 0, len(body)) + properties.encoded()
     return method(channel, 60, 40, arguments) + frame(HEADER, channel, header) + frame(BODY, channel, body)
 
 
@@ -141,8 +174,9 @@ class Wire:
                 raise WireError("the broker closed the connection")
             self.held += got
 
-    def declare(self, queue: str, *, durable: bool) -> None:
-        self.call(1, 50, 10, b"\0\0" + shortstr(queue) + bytes([2 if durable else 0]) + longstr(b""))
+    def declare(self, queue: str, *, durable: bool, arguments: bytes = b"") -> None:
+        """`arguments`: the fields of a table, encoded."""
+        self.call(1, 50, 10, b"\0\0" + shortstr(queue) + bytes([2 if durable else 0]) + longstr(arguments))
 
     def delete(self, queue: str) -> None:
         self.call(1, 50, 40, b"\0\0" + shortstr(queue) + b"\0")
@@ -150,10 +184,10 @@ class Wire:
     def confirm_select(self) -> None:
         self.call(1, 85, 10, b"\0")
 
-    def consume(self, queue: str, prefetch: int) -> None:
+    def consume(self, queue: str, prefetch: int, *, tag: str = "bench") -> None:
         """basic.qos and basic.consume with acknowledgements."""
         self.call(1, 60, 10, struct.pack(">IHB", 0, prefetch, 0))
-        self.call(1, 60, 20, b"\0\0" + shortstr(queue) + shortstr("bench") + b"\0" + longstr(b""))
+        self.call(1, 60, 20, b"\0\0" + shortstr(queue) + shortstr(tag) + b"\0" + longstr(b""))
 
     def close(self) -> None:
         """connection.close, waiting for no more than its answer."""

@@ -1,0 +1,1 @@
+"""RabbitMQ and Understudy under the same loads, in turns: `make bench-compare`."""

@@ -1,0 +1,103 @@
+"""Pre-built publishes for the load generator: alike, with ids of their own, or a mix as Celery's tasks are.
+
+Shares no code with the broker. Called by bench/generator.py.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import uuid
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+from bench.wire import Properties, longstr, message_frames, shortstr
+
+COPIES = 262144
+"""Octets of pre-built frames when all are alike."""
+DISTINCT = 20_000
+"""Messages built when each is to differ: too many for anything to remember them all."""
+MIXED = (64, 4096)
+"""Octets of the bodies of a mix, log-uniform between the two."""
+
+
+@dataclass(slots=True)
+class Ring:
+    """Messages with all their frames, to be sent round and round."""
+
+    octets: bytearray
+    ends: array[int]
+    """Where each message ends."""
+
+    @classmethod
+    def of(cls, messages: Iterable[bytes]) -> Ring:
+        octets, ends = bytearray(), array("Q")
+        for message in messages:
+            octets += message
+            ends.append(len(octets))
+        return cls(octets, ends)
+
+
+def content(size: int) -> bytes:
+    """The octets of each body of this size. A verified body has the number of its message in the first 8."""
+    return (bytes(range(32, 96)) * (size // 64 + 1))[:size]
+
+
+def alike(queues: Sequence[str], size: int, *, persistent: bool) -> Ring:
+    """Equal messages, to each queue in turn."""
+    body = content(size)
+    turn = [message_frames(queue, body, Properties(persistent=persistent)) for queue in queues]
+    times = max(1, COPIES // sum(map(len, turn)))
+    return Ring.of(turn * times)
+
+
+def with_ids(queues: Sequence[str], size: int, *, persistent: bool) -> Ring:
+    """Messages that differ in their message-id only."""
+    body = content(size)
+    return Ring.of(
+        message_frames(queue, body, Properties(persistent=persistent, message_id=str(uuid.uuid4())))
+        for queue in _turns(queues, DISTINCT)
+    )
+
+
+def mix(queues: Sequence[str], *, persistent: bool, seed: int, count: int = DISTINCT) -> Ring:
+    """Messages as Celery's: own ids in a table of 11 headers and in correlation-id, bodies of many sizes."""
+    randomly = random.Random(seed)
+    body = content(MIXED[1])
+    messages = []
+    for queue in _turns(queues, count):
+        task = str(uuid.UUID(int=randomly.getrandbits(128), version=4))
+        size = round(exp(randomly.uniform(log(MIXED[0]), log(MIXED[1]))))
+        properties = Properties(
+            content_type="application/json",
+            headers=celery_headers(task, str(uuid.UUID(int=randomly.getrandbits(128), version=4))),
+            persistent=persistent,
+            correlation_id=task,
+        )
+        messages.append(message_frames(queue, body[:size], properties))
+    return Ring.of(messages)
+
+
+def celery_headers(task: str, root: str) -> bytes:
+    """11 of the headers of Celery's message protocol 2, as the fields of a table."""
+    texts = {
+        "lang": "py",
+        "task": "shop.orders.send_receipt",
+        "id": task,
+        "root_id": root,
+        "parent_id": root,
+        "argsrepr": f"('{root}', 17)",
+        "kwargsrepr": "{'retry': True}",
+        "origin": "gen4711@web-1",
+    }
+    fields = [shortstr(name) + b"S" + longstr(text.encode()) for name, text in texts.items()]
+    fields += [shortstr(name) + b"V" for name in ("eta", "expires")]
+    fields.append(shortstr("retries") + b"I" + struct.pack(">i", 0))
+    return b"".join(fields)
+
+
+def _turns(queues: Sequence[str], count: int) -> Iterable[str]:
+    """Each queue equally often, so that the ring's rounds join."""
+    return (queues[at % len(queues)] for at in range(max(1, count // len(queues)) * len(queues)))
