@@ -9,17 +9,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import struct
 import sys
 import time
 import uuid
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench import native, portable
-from bench.clock import cpu_ns
+from bench.clock import cpu_ns, resident_mib
 from bench.loads import Load, LoadError, Outcome, percentiles, together
-from bench.messages import DISTINCT, MIXED, Ring, alike, content, mix, with_ids
+from bench.messages import (
+    DISTINCT,
+    MIXED,
+    Ring,
+    alike,
+    binding_headers,
+    content,
+    mix,
+    prioritized,
+    routed,
+    with_ids,
+)
 from bench.wire import Wire, WireError, longstr, shortstr
 
 
@@ -42,6 +55,13 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--verify", action="store_true", help="compare each delivery with its publish")
     parser.add_argument("--connections", type=int, default=1, help="publishers, and as many consumers")
     parser.add_argument("--queues", type=int, default=1, help="for each publisher, which takes them in turn")
+    parser.add_argument(
+        "--exchange", choices=("fanout", "topic", "headers"), help="route by one of this type"
+    )
+    parser.add_argument("--bindings", type=int, default=1, help="of a topic or headers exchange")
+    parser.add_argument("--priorities", type=int, default=0, help="of the queue; messages take them in turn")
+    parser.add_argument("--ttl", type=int, default=0, help="x-message-ttl of the queues, in ms")
+    parser.add_argument("--backlog", action="store_true", help="publish all, then consume all")
     parser.add_argument("--quorum", action="store_true", help="queues of type quorum, which are durable")
     parser.add_argument("--queue", help="this one, which stays, instead of one that is deleted at the end")
     parser.add_argument("--durable", action="store_true", help="a durable queue")
@@ -76,6 +96,7 @@ class Lane:
     queues: list[str]
     publisher: Wire
     consumer: Wire | None
+    exchange: str
 
     @classmethod
     def open(cls, options: argparse.Namespace) -> Lane:
@@ -85,13 +106,42 @@ class Lane:
         login = {"user": options.user, "password": options.password}
         publisher = Wire.open(options.host, options.port, producer=options.producer, **login)
         consumer = Wire.open(options.host, options.port, **login) if options.consume else None
-        kind = shortstr("x-queue-type") + b"S" + longstr(b"quorum") if options.quorum else b""
-        for at, queue in enumerate(queues):
-            publisher.declare(queue, durable=options.durable or options.quorum, arguments=kind)
-            if consumer:
-                consumer.consume(queue, options.prefetch, tag=f"bench-{at}")
+        for queue in queues:
+            publisher.declare(
+                queue, durable=options.durable or options.quorum, arguments=_queue_arguments(options)
+            )
+        lane = cls(queues, publisher, consumer, f"{name}-exchange" if options.exchange else "")
+        lane.bind(options)
+        if not options.backlog:
+            lane.consume(options)
         publisher.confirm_select()
-        return cls(queues, publisher, consumer)
+        return lane
+
+    def bind(self, options: argparse.Namespace) -> None:
+        if not options.exchange:
+            return
+        self.publisher.declare_exchange(self.exchange, options.exchange)
+        if options.exchange == "fanout":
+            for queue in self.queues:
+                self.publisher.bind(queue, self.exchange)
+            return
+        for at in range(options.bindings):
+            headers = binding_headers(at) if options.exchange == "headers" else b""
+            self.publisher.bind(self.queues[0], self.exchange, f"shop.{at}.*", headers)
+
+    def consume(self, options: argparse.Namespace) -> None:
+        """From all queues, with their numbers as consumer tags."""
+        for at, queue in enumerate(self.queues):
+            if self.consumer:
+                self.consumer.consume(queue, options.prefetch, tag=str(at))
+
+    def consume_backlog(self, options: argparse.Namespace) -> None:
+        """The same when deliveries follow at once."""
+        if self.consumer:
+            self.consumer.socket.setblocking(True)
+            for at, queue in enumerate(self.queues):
+                self.consumer.consume_without_answer(queue, options.prefetch, tag=str(at))
+            self.consumer.socket.setblocking(False)
 
     def load(self, options: argparse.Namespace, seed: int) -> Load:
         for wire in (self.publisher, self.consumer):
@@ -100,12 +150,13 @@ class Lane:
         return Load(
             publish_fd=self.publisher.socket.fileno(),
             consume_fd=self.consumer.socket.fileno() if self.consumer else None,
-            ring=prebuilt(options, self.queues, seed),
+            ring=prebuilt(options, self, seed),
             messages=0,
             window=options.window,
             ack_every=options.ack_every,
             content=content(max(options.size, MIXED[1])) if options.verify else None,
-            streams=len(self.queues),
+            streams=options.priorities or (1 if options.exchange == "fanout" else len(self.queues)),
+            fanout=len(self.queues) if options.exchange == "fanout" else 1,
         )
 
     def close(self) -> None:
@@ -116,7 +167,8 @@ class Lane:
 
 def _measured(options: argparse.Namespace, library: Any, lanes: list[Lane]) -> dict[str, Any]:
     loads = [lane.load(options, seed) for seed, lane in enumerate(lanes)]
-    warmup = options.warmup if options.warmup is not None else min(20_000, options.messages // 10)
+    engine = "c" if library else "python"
+    clock = Clock.of(options.pid)
 
     def run(messages: int, seconds: float) -> Outcome:
         for load in loads:
@@ -124,24 +176,103 @@ def _measured(options: argparse.Namespace, library: Any, lanes: list[Lane]) -> d
             load.limit_ns = int(seconds * 1e9)
         outcomes = native.run(library, loads) if library else portable.run(loads)
         for load, outcome in zip(loads, outcomes, strict=True):
-            load.tags_used += outcome.messages
+            load.messages = outcome.messages
+            load.tags_used += outcome.messages - load.published
             load.deliveries_used += outcome.delivered
         return together(outcomes)
 
+    if options.backlog:
+        return _backlog(options, lanes, loads, clock, run) | {"engine": engine}
+    warmup = options.warmup if options.warmup is not None else min(20_000, options.messages // 10)
     warmed = run(warmup, options.seconds and max(0.2, options.seconds / 4)).messages if warmup else 0
-    pids: dict[str, list[int]] = defaultdict(list)
-    for name, _, pid in (item.partition("=") for item in options.pid):
-        pids[name].append(int(pid))
-    before = {name: sum(map(cpu_ns, each)) for name, each in pids.items()}
-    own = time.process_time_ns()
+    clock.start()
     outcome = run(options.messages, options.seconds)
-    own = time.process_time_ns() - own
-    spent = {name: sum(map(cpu_ns, each)) - before[name] for name, each in pids.items()}
-    return summary(options, outcome, own, spent, "c" if library else "python", warmed)
+    own, spent = clock.since()
+    return summary(options, outcome, own, spent, engine, warmed)
 
 
-def prebuilt(options: argparse.Namespace, queues: list[str], seed: int) -> Ring:
+def _backlog(
+    options: argparse.Namespace,
+    lanes: list[Lane],
+    loads: list[Load],
+    clock: Clock,
+    run: Callable[[int, float], Outcome],
+) -> dict[str, Any]:
+    """Publish all, look at the memory, then consume all; rates and CPU times of both."""
+    consumers = [load.consume_fd for load in loads]
+    for load in loads:
+        load.consume_fd = None
+    before = clock.resident()
+    clock.start()
+    outcome = run(options.messages, options.seconds)
+    own, spent = clock.since()
+    result = summary(options, outcome, own, spent, "", 0)
+    resident = {name: mib - before[name] for name, mib in clock.resident().items()}
+    result["memory_bytes_per_message"] = {
+        name: round(mib * 2**20 / outcome.messages) for name, mib in resident.items()
+    }
+    for lane, load, consumer in zip(lanes, loads, consumers, strict=True):
+        load.consume_fd, load.published = consumer, load.messages
+        lane.consume_backlog(options)
+    clock.start()
+    drained = run(outcome.messages, 0)
+    _, spent = clock.since()
+    return result | {
+        "delivered": drained.delivered,
+        "drain_rate": round(drained.delivered / (drained.elapsed_ns / 1e9)),
+        "drain_cpu_us_per_message": {
+            name: round(ns / 1e3 / outcome.messages, 3) for name, ns in spent.items()
+        },
+    }
+
+
+@dataclass(slots=True)
+class Clock:
+    """CPU time and memory of the processes that were named on the command line; one name may have many."""
+
+    pids: dict[str, list[int]]
+    before: dict[str, int] = field(default_factory=dict)
+    own: int = 0
+
+    @classmethod
+    def of(cls, items: list[str]) -> Clock:
+        pids: dict[str, list[int]] = defaultdict(list)
+        for name, _, pid in (item.partition("=") for item in items):
+            pids[name].append(int(pid))
+        return cls(dict(pids))
+
+    def start(self) -> None:
+        self.before = {name: sum(map(cpu_ns, each)) for name, each in self.pids.items()}
+        self.own = time.process_time_ns()
+
+    def since(self) -> tuple[int, dict[str, int]]:
+        """Of this process, and of the others by name, in nanoseconds."""
+        own = time.process_time_ns() - self.own
+        return own, {name: sum(map(cpu_ns, each)) - self.before[name] for name, each in self.pids.items()}
+
+    def resident(self) -> dict[str, float]:
+        """MiB by name."""
+        return {name: sum(map(resident_mib, each)) for name, each in self.pids.items()}
+
+
+def _queue_arguments(options: argparse.Namespace) -> bytes:
+    fields = shortstr("x-queue-type") + b"S" + longstr(b"quorum") if options.quorum else b""
+    for name, value in (("x-max-priority", options.priorities), ("x-message-ttl", options.ttl)):
+        if value:
+            fields += shortstr(name) + b"I" + struct.pack(">i", value)
+    return fields
+
+
+def prebuilt(options: argparse.Namespace, lane: Lane, seed: int) -> Ring:
     """The messages to send round and round."""
+    queues = lane.queues
+    if options.exchange == "fanout":
+        return alike([""], options.size, persistent=options.persistent, exchange=lane.exchange)
+    if options.exchange:
+        route = lane.exchange, options.exchange, options.bindings
+        return routed(*route, options.size, persistent=options.persistent, seed=seed)
+    if options.priorities:
+        return prioritized(queues[0], options.size, options.priorities, persistent=options.persistent)
     if options.mix:
         count = max(1_000, DISTINCT // options.connections)
         return mix(queues, persistent=options.persistent, seed=seed, count=count)

@@ -45,12 +45,40 @@ def content(size: int) -> bytes:
     return (bytes(range(32, 96)) * (size // 64 + 1))[:size]
 
 
-def alike(queues: Sequence[str], size: int, *, persistent: bool) -> Ring:
-    """Equal messages, to each queue in turn."""
-    body = content(size)
-    turn = [message_frames(queue, body, Properties(persistent=persistent)) for queue in queues]
+def alike(keys: Sequence[str], size: int, *, persistent: bool, exchange: str = "") -> Ring:
+    """Equal messages, with each routing key in turn."""
+    body, properties = content(size), Properties(persistent=persistent)
+    turn = [message_frames(key, body, properties, exchange=exchange) for key in keys]
     times = max(1, COPIES // sum(map(len, turn)))
     return Ring.of(turn * times)
+
+
+def prioritized(queue: str, size: int, priorities: int, *, persistent: bool) -> Ring:
+    """Equal messages, of each priority in turn."""
+    body = content(size)
+    turn = [
+        message_frames(queue, body, Properties(persistent=persistent, priority=priority))
+        for priority in range(priorities)
+    ]
+    return Ring.of(turn * max(1, COPIES // sum(map(len, turn))))
+
+
+def routed(exchange: str, kind: str, bindings: int, size: int, *, persistent: bool, seed: int) -> Ring:
+    """Messages for an exchange with so many bindings; each matches one, drawn from the seed."""
+    randomly = random.Random(seed)
+    body = content(size)
+    messages = []
+    for _ in range(min(DISTINCT, max(1_000, bindings))):
+        at = randomly.randrange(bindings)
+        headers = binding_headers(at) if kind == "headers" else None
+        properties = Properties(persistent=persistent, headers=headers)
+        messages.append(message_frames(f"shop.{at}.paid", body, properties, exchange=exchange))
+    return Ring.of(messages)
+
+
+def binding_headers(at: int) -> bytes:
+    """The headers that the binding of this number asks for, as the fields of a table."""
+    return shortstr("tenant") + b"I" + struct.pack(">i", at)
 
 
 def with_ids(queues: Sequence[str], size: int, *, persistent: bool) -> Ring:

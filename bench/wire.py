@@ -178,6 +178,15 @@ class Wire:
         """`arguments`: the fields of a table, encoded."""
         self.call(1, 50, 10, b"\0\0" + shortstr(queue) + bytes([2 if durable else 0]) + longstr(arguments))
 
+    def declare_exchange(self, name: str, kind: str) -> None:
+        """It goes with its last binding."""
+        self.call(1, 40, 10, b"\0\0" + shortstr(name) + shortstr(kind) + b"\4" + longstr(b""))
+
+    def bind(self, queue: str, exchange: str, key: str = "", arguments: bytes = b"") -> None:
+        """`arguments`: the fields of a table, encoded."""
+        names = shortstr(queue) + shortstr(exchange) + shortstr(key)
+        self.call(1, 50, 20, b"\0\0" + names + b"\0" + longstr(arguments))
+
     def delete(self, queue: str) -> None:
         self.call(1, 50, 40, b"\0\0" + shortstr(queue) + b"\0")
 
@@ -188,6 +197,12 @@ class Wire:
         """basic.qos and basic.consume with acknowledgements."""
         self.call(1, 60, 10, struct.pack(">IHB", 0, prefetch, 0))
         self.call(1, 60, 20, b"\0\0" + shortstr(queue) + shortstr(tag) + b"\0" + longstr(b""))
+
+    def consume_without_answer(self, queue: str, prefetch: int, *, tag: str) -> None:
+        """The same with no-wait: whatever is read next is of deliveries."""
+        self.call(1, 60, 10, struct.pack(">IHB", 0, prefetch, 0))
+        arguments = b"\0\0" + shortstr(queue) + shortstr(tag) + b"\x08" + longstr(b"")
+        self.socket.sendall(method(1, 60, 20, arguments))
 
     def close(self) -> None:
         """connection.close, waiting for no more than its answer."""

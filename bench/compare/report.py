@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import median
 from xml.sax.saxutils import escape
 
@@ -23,19 +23,47 @@ class Figures:
     cpu_us: float
     p50: float
     p99: float
+    drain_rate: float = 0
+    """With a backlog: messages a second when it is consumed; `rate` and `cpu_us` are of publishing it."""
+    drain_cpu_us: float = 0
+    memory: float = 0
+    """Octets of resident memory a message of a backlog."""
 
     @classmethod
     def middle(cls, runs: Sequence[Figures]) -> Figures:
-        return cls(
-            rate=median(run.rate for run in runs),
-            cpu_us=median(run.cpu_us for run in runs),
-            p50=median(run.p50 for run in runs),
-            p99=median(run.p99 for run in runs),
-        )
+        return cls(**{each.name: median(getattr(run, each.name) for run in runs) for each in fields(cls)})
 
 
 Results = dict[tuple[str, str], Figures]
 """By the names of row and system; a pair that failed or was left out is missing."""
+
+
+def tables(rows: Sequence[Row], systems: Sequence[System], results: Results) -> str:
+    """That of rates, and that of backlogs."""
+    passing = [row for row in rows if not row.backlog]
+    held = [row for row in rows if row.backlog]
+    parts = [table(passing, systems, results)] if passing else []
+    parts += [backlogs(held, systems, results)] if held else []
+    return "\n\n".join(parts)
+
+
+def backlogs(rows: Sequence[Row], systems: Sequence[System], results: Results) -> str:
+    """A line for each backlog and system."""
+    lines = [
+        "| backlog | broker | published/s | CPU us | consumed/s | CPU us | memory, bytes a message |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        for system in systems:
+            figures = results.get((row.name, system.name))
+            if figures is None:
+                lines.append(f"| {row.title} | {system.title} | failed | | | | |")
+                continue
+            lines.append(
+                f"| {row.title} | {system.title} | {figures.rate:,.0f} | {figures.cpu_us:,.2f} "
+                f"| {figures.drain_rate:,.0f} | {figures.drain_cpu_us:,.2f} | {figures.memory:,.0f} |"
+            )
+    return "\n".join(lines)
 
 
 def table(rows: Sequence[Row], systems: Sequence[System], results: Results) -> str:
@@ -48,7 +76,8 @@ def table(rows: Sequence[Row], systems: Sequence[System], results: Results) -> s
         for system in systems:
             figures = results.get((row.name, system.name))
             if figures is None:
-                lines.append(f"| {row.title} | {system.title} | failed | | | | | |")
+                reason = "failed" if row.quorum or not system.quorum else "not offered"
+                lines.append(f"| {row.title} | {system.title} | {reason} | | | | | |")
                 continue
             other = results.get((row.name, system.against or ""))
             cells = [

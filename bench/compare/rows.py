@@ -12,23 +12,27 @@ class Row:
     name: str
     title: str
     options: str
+    messages: int | None = None
+    """The most; None: as many as the time allows. With `--backlog` exactly so many."""
+    quorum: bool = True
+    """Quorum queues can do this."""
+    backlog: bool = False
+    """Publish all, then consume all: a line in the second table."""
 
-    def command(self, seconds: float) -> list[str]:
-        most = max(100_000, int(600_000 * seconds))
-        return [
-            *self.options.split(),
-            "--consume",
-            "--verify",
-            "--messages",
-            str(most),
-            "--seconds",
-            str(seconds),
-        ]
+    def command(self, seconds: float, backlog: int) -> list[str]:
+        """Options of the generator. `backlog`: messages of the row `backlog`."""
+        most = self.messages or max(100_000, int(600_000 * seconds))
+        command = [*self.options.split(), "--consume", "--verify"]
+        if self.backlog:
+            most = backlog if self.name == "backlog" else most
+            return [*command, "--backlog", "--messages", str(most)]
+        return [*command, "--messages", str(most), "--seconds", str(seconds)]
 
 
 _EACH = "--ack-every 1 --prefetch 10"
+_DURABLE = "--durable --persistent"
 
-ROWS = [
+MAIN = [
     Row("alike-transient", "alike, transient, window 1000", "--window 1000"),
     Row("alike-persistent", "alike, persistent, window 1000", "--window 1000 --durable --persistent"),
     Row("mix-transient", "mix, transient, window 100", "--mix --window 100"),
@@ -42,4 +46,40 @@ ROWS = [
         "alike-persistent-1", "alike, persistent, window 1", "--window 1 --durable --persistent --ack-every 1"
     ),
     Row("alike-transient-1", "alike, transient, window 1", "--window 1 --ack-every 1"),
+]
+BREADTH = [
+    Row(
+        "queues", "1,000 queues in turn, transient, window 1000", "--queues 1000 --window 1000 --prefetch 50"
+    ),
+    Row("connections", "100 + 100 connections, 100 queues, window 20", "--connections 100 --window 20"),
+    Row(
+        "fan-out",
+        "fan-out to 100 queues, window 100",
+        "--exchange fanout --queues 100 --window 100 --ack-every 1000",
+        messages=20_000,
+    ),
+    Row("topic", "topic exchange with 10,000 bindings", "--exchange topic --bindings 10000 --window 1000"),
+    Row(
+        "headers", "headers exchange with 1,000 bindings", "--exchange headers --bindings 1000 --window 1000"
+    ),
+    Row(
+        "priority",
+        "priority queue, 10 priorities, window 1000",
+        "--priorities 10 --window 1000",
+        quorum=False,
+    ),
+    Row("ttl", "queue with a TTL of a minute, window 1000", "--ttl 60000 --window 1000"),
+    Row("body-16", "bodies of 16 bytes, window 1000", "--size 16 --window 1000"),
+    Row("body-16k", "bodies of 16 KiB, window 100", "--size 16384 --window 100"),
+    Row(
+        "body-1m",
+        "bodies of 1 MiB, window 10",
+        "--size 1048576 --window 10 --prefetch 10 --ack-every 1",
+        2_000,
+    ),
+    Row("prefetch-1", "prefetch 1, window 100", "--window 100 --prefetch 1 --ack-every 1"),
+    Row("single-acks", "each message acked, window 1000", "--window 1000 --ack-every 1"),
+    Row("memory", "100,000 messages of 256 bytes held", "--window 1000", 100_000, backlog=True),
+    Row("memory-mix", "100,000 messages of the mix held", "--mix --window 100", 100_000, backlog=True),
+    Row("backlog", "backlog", f"--window 1000 {_DURABLE}", backlog=True),
 ]

@@ -13,7 +13,7 @@ from bench import native
 from bench.compare import rabbitmq
 from bench.compare.__main__ import main
 from bench.compare.report import Figures, svg, table
-from bench.compare.rows import ROWS
+from bench.compare.rows import MAIN
 from bench.compare.systems import SYSTEMS
 from bench.generator import arguments, measure
 from bench.loads import LoadError
@@ -69,7 +69,7 @@ def test_a_changed_message_fails_the_load(engine: str, damage: str, complaint: s
 
 
 def test_the_table_has_a_line_for_each_load_and_system() -> None:
-    rows = ROWS[:2]
+    rows = MAIN[:2]
     results = {
         (row.name, system.name): Figures(rate=1000.0 * (at + 1), cpu_us=40.0 / (at + 1), p50=7, p99=9000)
         for row in rows
