@@ -76,8 +76,7 @@ def table(rows: Sequence[Row], systems: Sequence[System], results: Results) -> s
         for system in systems:
             figures = results.get((row.name, system.name))
             if figures is None:
-                reason = "failed" if row.quorum or not system.quorum else "not offered"
-                lines.append(f"| {row.title} | {system.title} | {reason} | | | | | |")
+                lines.append(f"| {row.title} | {system.title} | {_absent(row, system)} | | | | | |")
                 continue
             other = results.get((row.name, system.against or ""))
             cells = [
@@ -95,7 +94,10 @@ def table(rows: Sequence[Row], systems: Sequence[System], results: Results) -> s
 
 
 def svg(rows: Sequence[Row], systems: Sequence[System], results: Results, about: str) -> str:
-    """Two panels of bars on logarithmic axes: messages a second, and CPU time a message."""
+    """Two panels of bars on logarithmic axes: rates and CPU times, without those of backlogs."""
+    rows = [row for row in rows if not row.backlog]
+    names = {row.name for row in rows}
+    results = {key: figures for key, figures in results.items() if key[0] in names}
     group = BAR * len(systems) + 16
     top = 74
     height = top + group * len(rows) + 40
@@ -139,14 +141,14 @@ def _panel(
         x = left + (power - low) / (high - low) * wide
         parts.append(f'<path d="M{x:.1f} {top - 6}V{bottom}" stroke="#ddd"/>')
         parts.append(
-            f'<text x="{x:.1f}" y="{top - 10}" text-anchor="middle" fill="#555">{10.0**power:,g}</text>'
+            f'<text x="{x:.1f}" y="{top - 10}" text-anchor="middle" fill="#555">{_power(power)}</text>'
         )
     for at, row in enumerate(rows):
         for place, system in enumerate(systems):
             figures = results.get((row.name, system.name))
             y = top + at * group + BAR * place
             if figures is None or getattr(figures, field) <= 0:
-                parts.append(f'<text x="{left + 4}" y="{y + 10}" fill="#a00">failed</text>')
+                parts.append(f'<text x="{left + 4}" y="{y + 10}" fill="#a00">{_absent(row, system)}</text>')
                 continue
             value = getattr(figures, field)
             length = max(1.0, (math.log10(value) - low) / (high - low) * wide)
@@ -155,6 +157,14 @@ def _panel(
             shown = f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
             parts.append(f'<text x="{left + length + 4:.1f}" y="{y + 10}">{shown}</text>')
     return parts
+
+
+def _power(power: int) -> str:
+    return f"{10**power:,}" if power >= 0 else f"{10.0**power:g}"
+
+
+def _absent(row: Row, system: System) -> str:
+    return "failed" if row.quorum or not system.quorum else "not offered"
 
 
 def _wrapped(text: str, most: int) -> list[str]:
