@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -181,4 +182,6 @@ class Loader:
 
 
 if __name__ == "__main__":
+    # So that the brokers are ended, too, when this process is.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     main()

@@ -124,6 +124,7 @@ def _environment(folder: Path, name: str, port: int, mapper: int, names: list[st
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         "RABBITMQ_MNESIA_BASE": str(folder / "data"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         "ERL_EPMD_PORT": str(mapper),
