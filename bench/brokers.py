@@ -36,6 +36,8 @@ class Broker:
     log: Path
     http: int | None = None
     """The port of `broker.http`."""
+    tls: int | None = None
+    """The port of `broker.tls_listen`."""
 
     @property
     def address(self) -> str:
@@ -60,17 +62,21 @@ class Cluster:
     ) -> None:
         self.close()
 
-    def start(self, name: str, port: int, *settings: str, http: int | None = None) -> Broker:
+    def start(
+        self, name: str, port: int, *settings: str, http: int | None = None, tls: int | None = None
+    ) -> Broker:
         command = [sys.executable, "-m", "understudy", "serve", "--name", name]
         command += ["--listen", f"{HOST}:{port}", "--data-dir", str(self.folder / name)]
         if http is not None:
             command += ["--http", f"{HOST}:{http}"]
+        if tls is not None:
+            command += ["--set", f"broker.tls_listen={HOST}:{tls}"]
         for setting in settings:
             command += ["--set", setting]
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-        broker = Broker(name, port, process, log, http)
+        broker = Broker(name, port, process, log, http, tls)
         self.brokers.append(broker)
         return broker
 
@@ -86,26 +92,28 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def alone(*settings: str, under: Path | None = None) -> Cluster:
-    """A standalone broker that accepts connections; its folder is below `under`. Raises BrokerError."""
+def alone(*settings: str, under: Path | None = None, tls: bool = False) -> Cluster:
+    """A standalone broker that accepts connections; its folder is below `under`. `tls`: with
+    `broker.tls_listen`, whose files are among the settings. Raises BrokerError."""
     cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under)))
     try:
-        _await_listening(cluster.start("alone", free_port(), *settings))
+        _await_listening(cluster.start("alone", free_port(), *settings, tls=free_port() if tls else None))
     except BaseException:
         cluster.close()
         raise
     return cluster
 
 
-def pair(*settings: str, under: Path | None = None, http: bool = False) -> Cluster:
-    """A primary and its ready backup, their folders below `under`. `http`: with `broker.http`. Raises
-    BrokerError."""
+def pair(*settings: str, under: Path | None = None, http: bool = False, tls: bool = False) -> Cluster:
+    """A primary and its ready backup, their folders below `under`. `http`: with `broker.http`. `tls`: with
+    `broker.tls_listen`, whose files are among the settings. Raises BrokerError."""
     cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under)))
     ports = [free_port(), free_port()]
     members = "ha.brokers=" + ",".join(f"{HOST}:{port}" for port in ports)
     try:
         for name, port in zip(("primary", "backup"), ports, strict=True):
-            cluster.start(name, port, members, *settings, http=free_port() if http else None)
+            ports_besides = {"http": free_port() if http else None, "tls": free_port() if tls else None}
+            cluster.start(name, port, members, *settings, **ports_besides)
         for broker in cluster.brokers:
             _await_listening(broker)
         primary, backup = cluster.brokers

@@ -176,8 +176,8 @@ def leave(port: int, messages: int) -> Wire:
     for wire in (publisher, consumer):
         wire.socket.setblocking(False)
     load = Load(
-        publish_fd=publisher.socket.fileno(),
-        consume_fd=consumer.socket.fileno(),
+        publisher=publisher.socket,
+        consumer=consumer.socket,
         ring=alike([QUEUE], SIZE, persistent=True),
         messages=messages,
         window=WINDOW,

@@ -67,6 +67,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--durable", action="store_true", help="a durable queue")
     parser.add_argument("--persistent", action="store_true", help="persistent messages")
     parser.add_argument("--producer", help="the producer identity to announce, which the ledger then records")
+    parser.add_argument("--tls-ca", metavar="FILE", help="TLS, with this authority; in Python only")
     parser.add_argument("--pid", action="append", default=[], metavar="NAME=PID", help="a process to clock")
     parser.add_argument("--engine", choices=("auto", "c", "python"), default="auto")
     return parser.parse_args(argv)
@@ -74,7 +75,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Open, warm up, measure, and delete a queue of its own again. Raises WireError, LoadError or OSError."""
-    library = None if options.engine == "python" else native.compiled()
+    library = None if options.engine == "python" or options.tls_ca else native.compiled()
     if options.engine == "c" and library is None:
         raise LoadError("no C compiler: install gcc, or use --engine python")
     lanes: list[Lane] = []
@@ -103,7 +104,7 @@ class Lane:
         """Connect both, declare the queues, and consume. Raises WireError or OSError."""
         name = options.queue or f"bench-{uuid.uuid4().hex[:12]}"
         queues = [name] if options.queues == 1 else [f"{name}-{at}" for at in range(options.queues)]
-        login = {"user": options.user, "password": options.password}
+        login = {"user": options.user, "password": options.password, "ca": options.tls_ca}
         publisher = Wire.open(options.host, options.port, producer=options.producer, **login)
         consumer = Wire.open(options.host, options.port, **login) if options.consume else None
         for queue in queues:
@@ -148,8 +149,8 @@ class Lane:
             if wire:
                 wire.socket.setblocking(False)
         return Load(
-            publish_fd=self.publisher.socket.fileno(),
-            consume_fd=self.consumer.socket.fileno() if self.consumer else None,
+            publisher=self.publisher.socket,
+            consumer=self.consumer.socket if self.consumer else None,
             ring=prebuilt(options, self, seed),
             messages=0,
             window=options.window,
@@ -199,9 +200,9 @@ def _backlog(
     run: Callable[[int, float], Outcome],
 ) -> dict[str, Any]:
     """Publish all, look at the memory, then consume all; rates and CPU times of both."""
-    consumers = [load.consume_fd for load in loads]
+    consumers = [load.consumer for load in loads]
     for load in loads:
-        load.consume_fd = None
+        load.consumer = None
     before = clock.resident()
     clock.start()
     outcome = run(options.messages, options.seconds)
@@ -212,7 +213,7 @@ def _backlog(
         name: round(mib * 2**20 / outcome.messages) for name, mib in resident.items()
     }
     for lane, load, consumer in zip(lanes, loads, consumers, strict=True):
-        load.consume_fd, load.published = consumer, load.messages
+        load.consumer, load.published = consumer, load.messages
         lane.consume_backlog(options)
     clock.start()
     drained = run(outcome.messages, 0)
@@ -314,7 +315,8 @@ def summary(
 
 def _delete(options: argparse.Namespace, queues: list[str]) -> None:
     try:
-        wire = Wire.open(options.host, options.port, user=options.user, password=options.password)
+        login = {"user": options.user, "password": options.password, "ca": options.tls_ca}
+        wire = Wire.open(options.host, options.port, **login)
     except (OSError, WireError):
         return  # the measured part's own error says more
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ class LoadError(Exception):
 class Load:
     """One measured run over sockets that are past basic.consume. Times in nanoseconds."""
 
-    publish_fd: int
-    consume_fd: int | None
+    publisher: socket.socket
+    consumer: socket.socket | None
     ring: Ring
     """Pre-built publishes, to be sent round and round; many, so that one write carries many."""
     messages: int

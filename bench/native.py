@@ -103,8 +103,8 @@ def run(library: ctypes.CDLL, loads: Sequence[Load]) -> list[Outcome]:
 
 
 def _fill(native: _Load, load: Load) -> None:
-    native.publish_fd = load.publish_fd
-    native.consume_fd = -1 if load.consume_fd is None else load.consume_fd
+    native.publish_fd = load.publisher.fileno()
+    native.consume_fd = -1 if load.consumer is None else load.consumer.fileno()
     native.frames = ctypes.addressof(ctypes.c_char.from_buffer(load.ring.octets))
     native.ends, native.count = load.ring.ends.buffer_info()
     native.content = load.content

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 import time
 from array import array
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from bench.loads import Load, LoadError, Outcome
 
 READ_SIZE = 262144
+NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 BASIC_DELIVER, BASIC_ACK, BASIC_NACK = (60, 60), (60, 80), (60, 120)
 
 
@@ -29,14 +31,10 @@ def run(loads: Sequence[Load]) -> list[Outcome]:
 def loop(runs: Sequence[Run]) -> list[Outcome]:
     """Run them to their end. Raises LoadError."""
     start = time.monotonic_ns()
-    try:
-        waiting = [each for each in runs if not each.step(start)]
-        while waiting:
-            _wait(waiting)
-            waiting = [each for each in waiting if not each.step(start)]
-    finally:
-        for each in runs:
-            each.detach()
+    waiting = [each for each in runs if not each.step(start)]
+    while waiting:
+        _wait(waiting)
+        waiting = [each for each in waiting if not each.step(start)]
     elapsed = time.monotonic_ns() - start
     return [each.outcome(elapsed) for each in runs]
 
@@ -65,8 +63,7 @@ class Run:
     def __init__(self, load: Load) -> None:
         self.load = load
         self.messages = load.messages
-        self.publisher = socket.socket(fileno=load.publish_fd)
-        self.consumer = None if load.consume_fd is None else socket.socket(fileno=load.consume_fd)
+        self.publisher, self.consumer = load.publisher, load.consumer
         self.at = self.confirmed = self.stamped = load.published
         self.partial = self.nacked = self.delivered = self.acked = 0
         self.singles: set[int] = set()
@@ -101,12 +98,6 @@ class Run:
             deliver_us=self.deliver_us,
         )
 
-    def detach(self) -> None:
-        """Leave the sockets to whoever opened them."""
-        self.publisher.detach()
-        if self.consumer:
-            self.consumer.detach()
-
     def stalled(self) -> str:
         return f"stalled: {self.begun()} sent, {self.confirmed} confirmed, {self.delivered} delivered"
 
@@ -138,7 +129,7 @@ class Run:
             before, now = self.begun(), time.monotonic_ns()
             try:
                 wrote = self.publisher.send(view[begin : ring.ends[last - 1]])
-            except BlockingIOError:
+            except NOT_NOW:
                 return
             self.writes += 1
             whole = bisect_right(ring.ends, begin + wrote)
@@ -166,7 +157,7 @@ class Run:
         if self.acks:
             try:
                 wrote = self.consumer.send(self.acks)
-            except BlockingIOError:
+            except NOT_NOW:
                 return
             self.writes += 1
             del self.acks[:wrote]
@@ -177,7 +168,13 @@ class Run:
         self.acked = upto
 
     def receive(self, connection: socket.socket, held: bytearray) -> None:
-        got = connection.recv(READ_SIZE)
+        try:
+            got = connection.recv(READ_SIZE)
+            # What TLS has decrypted already is seen by no poll.
+            while isinstance(connection, ssl.SSLSocket) and (pending := connection.pending()):
+                got += connection.recv(pending)
+        except NOT_NOW:
+            return
         if not got:
             raise LoadError("the broker closed the connection")
         self.reads += 1

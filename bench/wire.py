@@ -7,6 +7,7 @@ before the measured loop, which then owns the socket.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from dataclasses import dataclass, field
 
@@ -116,10 +117,14 @@ class Wire:
         password: str,
         producer: str | None = None,
         timeout: float = 20,
+        ca: str | None = None,
     ) -> Wire:
-        """Connect, log in with PLAIN, agree on no heartbeat, and open channel 1. `timeout` in seconds."""
+        """Connect, log in with PLAIN, agree on no heartbeat, and open channel 1. `timeout` in seconds; `ca`:
+        over TLS, with a file of that authority's certificate."""
         connected = socket.create_connection((host, port), timeout)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ca:
+            connected = ssl.create_default_context(cafile=ca).wrap_socket(connected, server_hostname=host)
         wire = cls(connected)
         connected.sendall(b"AMQP\0\0\x09\x01")
         wire.expect(CONNECTION_START)

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import click
 
 from bench import brokers
 from bench.compare import rabbitmq
+from bench.compare.certificates import Files
 from bench.compare.report import Figures, svg, tables
 from bench.compare.rows import BREADTH, MAIN, Row
 from bench.compare.systems import SYSTEMS, Started, System
@@ -72,10 +74,11 @@ def main(
         raise click.UsageError(
             f"no load is named {only!r}: {', '.join(row.name for row in [*MAIN, *BREADTH])}"
         )
-    load = Loader(seconds, engine, backlog)
     try:
         release = rabbitmq.version() if any("rabbitmq" in system.name for system in chosen) else "-"
-        runs = _measure(rows, chosen, repeats, load)
+        with tempfile.TemporaryDirectory(prefix="bench-compare-") as folder:
+            load = Loader(seconds, engine, backlog, Files.made(Path(folder)))
+            runs = _measure(rows, chosen, repeats, load)
     except rabbitmq.MissingBroker as error:
         raise click.ClickException(str(error)) from None
     except brokers.BrokerError as error:
@@ -123,7 +126,7 @@ def _measure(
             started = []
             for system in systems:
                 click.echo(f"{repeat + 1}/{repeats}: starting {system.title}", err=True)
-                running = system.start()
+                running = system.start(load.files)
                 stack.callback(running.close)
                 started.append((system, running))
             for number, row in enumerate(rows):
@@ -148,10 +151,14 @@ class Loader:
     seconds: float
     engine: str
     backlog: int
+    files: Files
 
     def run(self, row: Row, system: System, running: Started) -> Figures:
         """Raises LoadFailed."""
-        command = [sys.executable, "-m", "bench.generator", "--port", str(running.port)]
+        port = running.tls_port if row.tls else running.port
+        command = [sys.executable, "-m", "bench.generator", "--port", str(port)]
+        if row.tls:
+            command += ["--tls-ca", str(self.files.ca)]
         command += ["--engine", self.engine, *row.command(self.seconds, self.backlog)]
         if system.quorum:
             command.append("--quorum")

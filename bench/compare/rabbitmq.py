@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.brokers import HOST, BrokerError, free_port
+from bench.compare.certificates import Files
 from bench.wire import Wire, WireError
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
@@ -37,6 +38,7 @@ class Nodes:
 
     folder: Path
     ports: list[int]
+    tls_ports: list[int] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     """The port mapper, then each node; each leads a session of its own."""
 
@@ -73,8 +75,8 @@ def version() -> str:
     return (PROGRAMS / "rabbitmq-server").resolve().parents[1].name.rpartition("-")[2]
 
 
-def start(count: int, under: Path | None = None) -> Nodes:
-    """So many nodes, as one cluster. Raises MissingBroker or BrokerError."""
+def start(count: int, files: Files, under: Path | None = None) -> Nodes:
+    """So many nodes, as one cluster, each with a TLS listener, too. Raises MissingBroker or BrokerError."""
     version()
     nodes = Nodes(Path(tempfile.mkdtemp(prefix="rabbitmq-bench-", dir=under)), [])
     try:
@@ -84,13 +86,11 @@ def start(count: int, under: Path | None = None) -> Nodes:
         for at, name in enumerate(names):
             port = free_port()
             nodes.ports.append(port)
+            nodes.tls_ports.append(free_port())
             command = [str(PROGRAMS / "rabbitmq-server")]
-            _launch(
-                nodes,
-                f"node{at}",
-                command,
-                _environment(nodes.folder / f"node{at}", name, port, mapper, names),
-            )
+            secure = [f"listeners.ssl.default = {HOST}:{nodes.tls_ports[at]}", *files.rabbitmq()]
+            environment = _environment(nodes.folder / f"node{at}", name, port, mapper, names, secure)
+            _launch(nodes, f"node{at}", command, environment)
         for at in range(count):
             _await_node(nodes, at)
         _await_cluster(nodes, names, mapper)
@@ -100,10 +100,12 @@ def start(count: int, under: Path | None = None) -> Nodes:
     return nodes
 
 
-def _environment(folder: Path, name: str, port: int, mapper: int, names: list[str]) -> dict[str, str]:
+def _environment(
+    folder: Path, name: str, port: int, mapper: int, names: list[str], secure: list[str]
+) -> dict[str, str]:
     """What a node is told: where to keep things, and whom to join."""
     folder.mkdir()
-    settings = ["loopback_users.guest = true", "log.console = false", "log.file.level = warning"]
+    settings = ["loopback_users.guest = true", "log.console = false", "log.file.level = warning", *secure]
     if len(names) > 1:
         settings.append("cluster_formation.peer_discovery_backend = classic_config")
         settings += [

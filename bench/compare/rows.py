@@ -16,6 +16,8 @@ class Row:
     """The most; None: as many as the time allows. With `--backlog` exactly so many."""
     quorum: bool = True
     """Quorum queues can do this."""
+    tls: bool = False
+    """Over TLS, with the generator in Python."""
     backlog: bool = False
     """Publish all, then consume all: a line in the second table."""
 
@@ -79,6 +81,7 @@ BREADTH = [
     ),
     Row("prefetch-1", "prefetch 1, window 100", "--window 100 --prefetch 1 --ack-every 1"),
     Row("single-acks", "each message acked, window 1000", "--window 1000 --ack-every 1"),
+    Row("tls", "TLS, window 1000, generator in Python", "--window 1000", tls=True),
     Row("memory", "100,000 messages of 256 bytes held", "--window 1000", 100_000, backlog=True),
     Row("memory-mix", "100,000 messages of the mix held", "--mix --window 100", 100_000, backlog=True),
     Row("backlog", "backlog", f"--window 1000 {_DURABLE}", backlog=True),
