@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.brokers import HOST, BrokerError, free_port
+from bench.brokers import HOST, BrokerError, free_ports
 from bench.compare.certificates import Files
 from bench.wire import Wire, WireError
 
@@ -80,17 +80,15 @@ def start(count: int, files: Files, under: Path | None = None) -> Nodes:
     version()
     nodes = Nodes(Path(tempfile.mkdtemp(prefix="rabbitmq-bench-", dir=under)), [])
     try:
-        mapper = free_port()
+        mapper, *distribution = free_ports(1 + 3 * count)
+        nodes.ports = [distribution.pop() for _ in range(count)]
+        nodes.tls_ports = [distribution.pop() for _ in range(count)]
         _launch(nodes, "mapper", ["epmd", "-address", HOST, "-port", str(mapper)], dict(os.environ))
         names = [f"bench{at}-{nodes.folder.name[-8:]}@localhost" for at in range(count)]
-        for at, name in enumerate(names):
-            port = free_port()
-            nodes.ports.append(port)
-            nodes.tls_ports.append(free_port())
-            command = [str(PROGRAMS / "rabbitmq-server")]
-            secure = [f"listeners.ssl.default = {HOST}:{nodes.tls_ports[at]}", *files.rabbitmq()]
-            environment = _environment(nodes.folder / f"node{at}", name, port, mapper, names, secure)
-            _launch(nodes, f"node{at}", command, environment)
+        for at, port in enumerate(distribution):
+            environment = _environment(nodes, at, names, files)
+            environment |= {"RABBITMQ_DIST_PORT": str(port), "ERL_EPMD_PORT": str(mapper)}
+            _launch(nodes, f"node{at}", [str(PROGRAMS / "rabbitmq-server")], environment)
         for at in range(count):
             _await_node(nodes, at)
         _await_cluster(nodes, names, mapper)
@@ -100,12 +98,12 @@ def start(count: int, files: Files, under: Path | None = None) -> Nodes:
     return nodes
 
 
-def _environment(
-    folder: Path, name: str, port: int, mapper: int, names: list[str], secure: list[str]
-) -> dict[str, str]:
+def _environment(nodes: Nodes, at: int, names: list[str], files: Files) -> dict[str, str]:
     """What a node is told: where to keep things, and whom to join."""
+    folder = nodes.folder / f"node{at}"
     folder.mkdir()
-    settings = ["loopback_users.guest = true", "log.console = false", "log.file.level = warning", *secure]
+    settings = ["log.console = false", "log.file.level = warning"]
+    settings += [f"listeners.ssl.default = {HOST}:{nodes.tls_ports[at]}", *files.rabbitmq()]
     if len(names) > 1:
         settings.append("cluster_formation.peer_discovery_backend = classic_config")
         settings += [
@@ -119,17 +117,15 @@ def _environment(
     return {
         **os.environ,
         "HOME": str(folder),
-        "RABBITMQ_NODENAME": name,
+        "RABBITMQ_NODENAME": names[at],
         "RABBITMQ_NODE_IP_ADDRESS": HOST,
-        "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_NODE_PORT": str(nodes.ports[at]),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         "RABBITMQ_MNESIA_BASE": str(folder / "data"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_CONF_ENV_FILE": "/dev/null",
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
-        "ERL_EPMD_PORT": str(mapper),
         "ERL_EPMD_ADDRESS": HOST,
     }
 
