@@ -101,8 +101,9 @@ class BrokerSection(_Section):
     """Consumers of a queue. One more closes its channel with 406. 1 to 1000000."""
     transaction_max: int = Field(default=32_000, ge=1, le=10_000_000)
     """Steps that one commit may take, 1 to 10000000. A larger commit is refused (406). A message takes one
-    step for each queue, a dead letter 100. Each run of messages with equal route, expiration and priority
-    takes 16 more. A commit is not divided: other clients wait some 15 ms for 32,000 steps."""
+    step for each queue, a dead letter 100, or more if it goes to many queues. Each run of messages with equal
+    route, expiration and priority takes 16 more. A commit is not divided: other clients wait some 15 ms for
+    32,000 steps."""
     product: str = Field(default="RabbitMQ", min_length=1, max_length=80)
     """The product that clients see in `server_properties`. Celery and kombu set their prefetch for RabbitMQ
     only if the product is RabbitMQ. `understudy_version` and `platform` there name the real broker."""

@@ -1,11 +1,11 @@
 """Promotion: one node's way to being primary: ask the peers and the authority, commit, wait out the old
 lease.
 
-Owner: HaBroker, one for the node's life; at most one attempt at a time. `attempt.py` decides; this tells it
-what has happened, and carries out what it decides.
+Owner: HaBroker, one for the node's life; at most one attempt at a time. `attempt.py` decides. This
+module tells it what has happened, and carries out the decisions.
 
-The operator is answered once clients are served, once it is refused, or, with a commit of unknown outcome,
-after `authority_patience`: the attempt goes on all the same, since nobody else may know better.
+The operator is answered once clients are served, or once it is refused. If the outcome of the commit is
+unknown, the operator is told so after `authority_patience`. The attempt goes on, as the commit may happen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Switchover: the planned change of primaries, which loses nothing: drain, hand over, see the target serve.
 
-Owner: HaBroker, one for the node's life; at most one at a time. `plan.py` decides; this tells it what has
-happened, and carries out what it decides.
+Owner: HaBroker, one for the node's life; at most one at a time. `plan.py` decides. This module tells it
+what has happened, and carries out the decisions.
 
 Only the first phase can be taken back, and until its end nothing has happened. A crash of either node is an
 ordinary crash: before HANDOVER arrives the target is a backup whose primary has closed its link, and after it
