@@ -1,5 +1,5 @@
-"""Live: follows ledgers while they grow and raises an alarm when a loss is certain (docs/how-to/watch.md).
+"""Follows ledgers while they grow, and raises an alarm when a loss is certain (docs/how-to/watch.md).
 
-`tail` and `lines` read, `source` puts them behind Spark's stream interface, `judge` decides, `query` makes
-both one exactly-once stream, `sinks` tell the world.
+`tail` plans what to read, `lines` parses it, and `source` offers both as a Spark stream source. `judge`
+decides. `query` runs the stream, exactly once. `sinks` send the alarms out.
 """

@@ -1,5 +1,7 @@
-"""What sessions and queues have in common: numbers that only rise, so that a single number says what is too
-old; and suspects that wait until everybody has been heard. Pure; times are microseconds since 1970.
+"""What sessions and queues have in common: a floor below which numbers are too old, and suspects that wait.
+
+Tags and ids only rise, so one number is enough for the floor. A suspect waits until all writers that may
+explain it have been heard. Pure; times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -9,11 +11,11 @@ from typing import Any
 from spark.watch.range_set import RangeSet
 
 STEPS = 16
-"""Retention is kept to within a sixteenth."""
+"""Granularity of the retention: it is exact to a sixteenth."""
 
 
 class Aging:
-    """Numbers up to `floor` are too old to be judged: whatever is said of them is passed over."""
+    """Numbers up to `floor` are too old to be judged. Records about them are ignored."""
 
     __slots__ = ("_marks", "floor", "highest", "touched")
 
@@ -22,22 +24,22 @@ class Aging:
         self.highest = floor
         self.touched = 0
         self._marks: list[list[int]] = []
-        """[time, highest number then]"""
+        """[time, the highest number at that time]"""
 
     def clip(self, first: int, last: int) -> int:
-        """The first of first..last that is to be judged (beyond `last` if none is)."""
+        """The first number of first..last that is judged; greater than `last` if there is none."""
         if last > self.highest:
             self.highest = last
         return first if first > self.floor else self.floor + 1
 
     def touch(self, now: int, step: int) -> None:
-        """Something was said at `now`."""
+        """Note that a record about these numbers came at `now`."""
         self.touched = now
         if not self._marks or now - self._marks[-1][0] >= step:
             self._marks.append([now, self.highest])
 
     def outdated(self, limit: int) -> int:
-        """The highest number that was known at `limit`, and is as old."""
+        """The highest number that was already known at `limit`: numbers up to it are too old."""
         floor = self.floor
         while self._marks and self._marks[0][0] <= limit:
             floor = max(floor, self._marks.pop(0)[1])
@@ -54,7 +56,7 @@ class Aging:
 
 
 class Waiting:
-    """Suspect numbers with the time since when they have been suspect."""
+    """Suspect numbers, each with the time since which it has been suspect."""
 
     __slots__ = ("_since",)
 
@@ -65,7 +67,7 @@ class Waiting:
         return bool(self._since)
 
     def ripe(self, suspects: RangeSet, now: int, heard: int) -> RangeSet:
-        """Of those suspect now, the ones that were so before `heard` without a break; the others wait."""
+        """The suspects that have been suspect without a break since before `heard`. The others wait."""
         fresh = suspects
         ripe, kept = RangeSet(), []
         for since, known in self._since:

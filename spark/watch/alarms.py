@@ -1,4 +1,4 @@
-"""What the judge says: alarms, and the sentence of each. Values only."""
+"""Alarms, and the severity of each kind. Values only."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ SEVERITY = {
     "unknown-session": WARNING, "behind": WARNING,
     "back": NOTE, "found": NOTE, "begins": NOTE, "caught-up": NOTE,
 }  # fmt: skip
-"""Every kind. A loss is certain; a warning says what can no longer, or not yet, be judged; a note takes one
-back or explains."""
+"""The severity of each kind of alarm.
+
+A loss is certain. A warning names something that cannot be judged, for now or ever. A note takes an alarm
+back, or explains.
+"""
 
 SHOWN = 200
-"""Ranges in an alarm, at most; `count` and `pieces` cover all."""
+"""Most ranges in one alarm. `count` and `pieces` cover all ranges."""
 
 
 @dataclass(slots=True)
 class Alarm:
-    """`n` counts from 1 in one checkpoint; the watch's id and it make the key. Times: microseconds since
-    1970, by the watcher's clock."""
+    """One alarm. `n` counts from 1 within one checkpoint; the watch's id and `n` form the key.
+
+    Times are microseconds since 1970, by the watcher's clock.
+    """
 
     kind: str
     sentence: str

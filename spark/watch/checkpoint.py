@@ -1,10 +1,10 @@
-"""What outlives a kill of the driver, beside Spark's own checkpoint: the state after each batch, and the
+"""Files that survive a kill of the driver, beside Spark's own checkpoint: the state after each batch, and the
 alarms.
 
-A batch is taken in three steps: its state, with the alarms that it raised, is put in place by one rename; the
-alarms go to the journal, which knows the number of its last one; Spark notes the batch as done. Wherever the
-driver is killed, Spark repeats the batch with the very same rows, and the steps that were taken are not taken
-again: nothing is counted twice and no alarm is missed or doubled in the journal.
+A batch has three steps. One rename stores its state together with its alarms. Then the alarms are appended to
+the journal, which knows the number of its last alarm. Then Spark marks the batch as done. If the driver is
+killed anywhere in between, Spark repeats the batch with the same rows, and steps already done are skipped. So
+nothing is counted twice, and the journal has each alarm exactly once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from typing import Any
 
 JOURNAL = "alarms.jsonl"
 KEPT = 3
-"""States."""
+"""Number of states kept."""
 
 
 class CheckpointError(Exception):
-    """One line for a person."""
+    """The checkpoint cannot be used. The text is one line for the operator."""
 
 
 class Checkpoint:
-    """A folder that one watch owns. Raises CheckpointError if another one does, or it cannot be written."""
+    """A folder that belongs to one watch.
+
+    Raises CheckpointError if another watch uses it, or if it cannot be written.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +52,7 @@ class Checkpoint:
 
     @property
     def stream(self) -> Path:
-        """Spark's part."""
+        """The folder of Spark's own checkpoint."""
         return self.folder / "stream"
 
     def close(self) -> None:
@@ -66,7 +69,7 @@ class Checkpoint:
             raise CheckpointError(f"cannot read {path}: {_why(error)}") from error
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
-        """Number of the last batch that was taken, and what was saved then."""
+        """Number of the last saved batch, and its state; None for a new checkpoint."""
         found = sorted(self._states.glob("*.json"))
         if not found:
             return None
@@ -76,7 +79,7 @@ class Checkpoint:
             raise CheckpointError(f"{found[-1]} cannot be read: {error}") from error
 
     def save(self, batch: int, state: dict[str, Any]) -> int:
-        """Returns the octets that it takes."""
+        """Save the state after a batch. Returns its size in bytes."""
         data = json.dumps(state, separators=(",", ":")).encode()
         write_whole(self._states / f"{batch:012}.json", data)
         for old in sorted(self._states.glob("*.json"))[:-KEPT]:
@@ -85,8 +88,7 @@ class Checkpoint:
 
 
 class Journal:
-    """Every alarm, once, one JSON line each, in order of `n`. It is the log, and what the other sinks
-    read."""
+    """The log of alarms: each alarm once, one JSON line each, in order of `n`. The other sinks read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,7 +101,7 @@ class Journal:
         for line, end in self._lines():
             self.last, size = line["n"], end
         if size < os.fstat(self._fd).st_size:
-            os.ftruncate(self._fd, size)  # what a kill left of a line; its alarm comes again
+            os.ftruncate(self._fd, size)  # half a line, left by a kill; its alarm is raised again
 
     def _lines(self) -> Iterator[tuple[dict[str, Any], int]]:
         end = 0
@@ -112,14 +114,14 @@ class Journal:
                     yield json.loads(line), end
                 except ValueError as error:
                     raise CheckpointError(
-                        f"{self.path}: a line that is no alarm ends at octet {end}"
+                        f"{self.path}: the line that ends at byte {end} is not an alarm"
                     ) from error
 
     def after(self, n: int) -> list[dict[str, Any]]:
         return [line for line, _ in self._lines() if line["n"] > n]
 
     def append(self, alarms: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those that were not in it yet; they are on disk when this returns."""
+        """Append the alarms that are not in the journal yet, and return those. They are on disk on return."""
         new = [alarm for alarm in alarms if alarm["n"] > self.last]
         if new:
             try:
@@ -134,7 +136,7 @@ class Journal:
 
 
 class Cursor:
-    """The number of the last alarm that one sink is done with."""
+    """The number of the last alarm that one sink has finished with."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -149,7 +151,7 @@ class Cursor:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """As a whole or not at all, and on disk. Raises CheckpointError."""
+    """Write a file atomically, and sync it to disk. Raises CheckpointError."""
     fresh = path.with_name(path.name + ".new")
     try:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
@@ -168,7 +170,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """All of it, and onto the disk."""
+    """Write all of `data`, and sync it to disk."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
@@ -180,7 +182,7 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def _in_the_way(folder: Path) -> str | None:
-    """A link to nothing, which the kernel calls "File exists"."""
+    """A dangling symbolic link in the path, in words. The kernel only reports "File exists" for it."""
     for each in (folder, *folder.parents):
         try:
             each.stat()

@@ -1,4 +1,4 @@
-"""The judge's whole state as JSON and back: what one batch hands to the next, through the checkpoint."""
+"""Converts the judge's whole state to JSON and back. The checkpoint hands it from one batch to the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark.watch.sessions import Session
 from spark.watch.writers import LivePromotion, LiveWriter
 
 FORM = 1
-"""Of the state; another one is refused."""
+"""Version of the state's format. Any other version is refused."""
 
 
 def freeze(judge: Judge) -> dict[str, Any]:
@@ -40,9 +40,9 @@ def freeze(judge: Judge) -> dict[str, Any]:
 
 
 def thaw(state: dict[str, Any], limits: Limits) -> Judge:
-    """ValueError or KeyError if that is no such state."""
+    """The judge with this state. Raises ValueError or KeyError if `state` is not valid."""
     if state["form"] != FORM:
-        raise ValueError(f"a state of form {state['form']}, not {FORM}")
+        raise ValueError(f"its format is {state['form']}, not {FORM}")
     judge = Judge(limits)
     judge.alarms, judge.behind_since = state["alarms"], state["behind_since"]
     judge._behind_told, judge._resumed = state["behind_told"], state["resumed"]
@@ -50,7 +50,7 @@ def thaw(state: dict[str, Any], limits: Limits) -> Judge:
     judge._told, judge._strange = set(state["told"]), set(state["strange"])
     live = judge.live
     live.now, live.forgotten, live.records = state["now"], state["forgotten"], state["records"]
-    live.producers = state.get("producers", True)  # of an earlier build, which did not keep it
+    live.producers = state.get("producers", True)  # absent in states of earlier versions
     for each in state["writers"]:
         writer = LiveWriter.of_state(each)
         live.writers[writer.process] = writer

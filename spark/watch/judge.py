@@ -1,9 +1,8 @@
-"""Decides, after each batch, what is certain: losses, silent writers, missing records. The rules are
-in docs/how-to/watch.md.
+"""Decides after each batch what is certain: losses, silent writers, missing records.
 
-Pure: rows and the time of a batch in, alarms out; its whole state is JSON. Time is the watcher's alone: that
-a writer was *heard* after something means that bytes of it came in a later batch, so clocks of nodes do not
-matter.
+docs/how-to/watch.md has the rules. Pure: rows and the time of a batch in, alarms out; the whole state is
+JSON. Only the watcher's clock counts: a writer was *heard* after an event if bytes of it came in a later
+batch. So the clocks of nodes do not matter.
 """
 
 from __future__ import annotations
@@ -21,25 +20,28 @@ from spark.watch.writers import LivePromotion, LiveWriter
 SECOND = 1_000_000
 FOREVER = 1 << 62
 INVENTORY_US = 3 * SECOND
-"""After which an inventory is whole even if its writer says nothing more; it is one write, as a rule."""
+"""An inventory counts as complete after this time, even if its writer writes nothing more.
+
+An inventory is usually one write.
+"""
 UNEXCUSED_US = 5 * SECOND
-"""Who was said to have ended, and writes after this, lives."""
+"""A writer that another record declared ended, and that still writes after this time, is alive."""
 
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """Seconds."""
+    """Settings of the judge. Times are in seconds."""
 
     heartbeat: float = 5.0
     silence: int = 3
-    """Heartbeats that a writer may leave out."""
+    """Heartbeats that a writer may miss."""
     grace: float = 1.0
-    """How late records of one writer may arrive here after those of another."""
+    """How much later than other ledgers the records of one writer may arrive."""
     retention: float = 3600.0
     behind: float = 30.0
-    """Time of not keeping up that is worth an alarm."""
+    """Time of being behind after which an alarm is raised."""
     pause: float = 10.0
-    """Between two batches: longer, and it was the watcher that slept."""
+    """Longest time between two batches. After a longer pause, the watcher itself was asleep."""
 
 
 class Judge:
@@ -47,24 +49,25 @@ class Judge:
         self.limits = limits
         self.live = LiveState(int(limits.retention * SECOND))
         self.alarms = 0
-        """How many were raised; the last one's number."""
+        """Number of alarms raised so far, which is also the number of the last one."""
         self.behind = 0
         self.behind_since = 0
         self.blind = False
-        """Something makes judging losses impossible; an alarm has said what."""
+        """Losses cannot be judged at present. An alarm has named the reason."""
         self._behind_told = False
         self._resumed = 0
         self._aged = 0
         self._unsure_until = 0
         self._told: set[str] = set()
-        """What is said once only."""
+        """Keys of alarms that are raised only once."""
         self._strange: set[str] = set()
-        """Writers of other schema versions."""
+        """Writers with another schema version."""
 
     def batch(self, rows: Iterable[Row], *, attended: bool = True) -> list[Alarm]:
-        """Take one batch and judge. Its `tick` row has the time, and how many bytes are left for later.
+        """Take one batch, judge, and return the alarms.
 
-        `attended`: batches follow each other all the time, so that a long pause was the watcher's own.
+        The batch's `tick` row has the time, and the number of bytes left for later batches. `attended`:
+        batches follow each other continuously, so a long pause means that the watcher was asleep.
         """
         live = self.live
         own: list[Row] = []
@@ -91,7 +94,7 @@ class Judge:
 
     @property
     def waiting(self) -> bool:
-        """Something is suspect and not certain yet."""
+        """Whether some message is suspect, but not certainly lost yet."""
         ids, sessions = self.live.ids.values(), self.live.sessions.values()
         return any(each.waiting for each in ids) or any(each.waiting for each in sessions)
 
@@ -108,7 +111,7 @@ class Judge:
         self._told.add(key)
         return True
 
-    # -- the ledgers themselves
+    # -- damage to the ledgers
 
     def _damaged(self, rows: list[Row]) -> Iterator[Alarm]:
         for row in rows:
@@ -119,7 +122,7 @@ class Judge:
                     text = f"{writer} writes ledgers of version {row['first']}, which this watch cannot read"
                     yield self._alarm("version", text + ": losses are not judged", writer=writer)
             elif kind == "replaced":
-                text = f"{file} was truncated, or another file took its name: read again from its beginning"
+                text = f"{file} was truncated or replaced by another file: reading it again from the start"
                 yield self._alarm("replaced", text, writer=writer)
             elif kind == "unreadable":
                 lost = self._lose_sight(writer)
@@ -131,25 +134,27 @@ class Judge:
                 yield self._alarm("vanished", text, writer=writer)
 
     def _lose_sight(self, writer: str) -> str:
-        """Records of `writer` are missing: what they may have answered is judged no more."""
+        """Stop judging messages whose fate may be in missing records of `writer`. Returns words for the
+        alarm.
+        """
         lives = [w for w in self.live.writers.values() if w.name == writer]
         if lives and not any(w.matters for w in lives):
             return ""
         self._unsure_until = self.live.now + int((self.limits.grace + 2) * SECOND)
-        return f"; {messages(self.live.forget_open())} without a fate by then cannot be judged here any more"
+        return f"; {messages(self.live.forget_open())} without a fate are no longer judged"
 
     def _lagging(self) -> Iterator[Alarm]:
         late = self.live.now - self.behind_since > self.limits.behind * SECOND
         if late and not self._behind_told:
             self._behind_told = True
-            text = f"{self.behind:,} bytes of ledgers are not read yet; nothing is judged until they are"
+            text = f"the watch is {self.behind:,} bytes behind: nothing is judged until it catches up"
             yield self._alarm("behind", text)
 
-    # -- all that is there has been read
+    # -- only when all available records have been read
 
     def _caught_up(self) -> Iterator[Alarm]:
         if self._behind_told:
-            yield self._alarm("caught-up", "all ledgers have been read to their ends again")
+            yield self._alarm("caught-up", "the watch has caught up: all ledgers are read to their ends")
         self.behind_since, self._behind_told = 0, False
         live, now = self.live, self.live.now
         grace = int(self.limits.grace * SECOND)
@@ -173,7 +178,7 @@ class Judge:
             live.age()
 
     def _holes(self, grace: int) -> Iterator[Alarm]:
-        """Numbers that are missing in the middle; after the grace they are given up."""
+        """Gaps in record numbers. After the grace they are no longer waited for, and an alarm is raised."""
         now = self.live.now
         for writer in list(self.live.writers.values()):
             hole = writer.hole
@@ -186,7 +191,8 @@ class Judge:
                     writer.chain.add(*hole)
                     lost = self._lose_sight(writer.name) if writer.matters else ""
                     if hole[0] == 0:
-                        text = f"the ledger of {writer.called} begins with record {hole[1] + 1} here{lost}"
+                        text = f"the ledger of {writer.called} begins with record {hole[1] + 1}"
+                        text += f"; earlier records are not here{lost}"
                         yield self._alarm("begins", text, writer=writer.name)
                     else:
                         text = f"the ledger of {writer.called} lacks records {listed([hole])}"
@@ -206,7 +212,7 @@ class Judge:
             heard = writer.heard == self.live.now
             if writer.silent and (heard or writer.sealed or writer.ended):
                 writer.silent = False
-                why = "wrote again" if heard else "is explained: " + (writer.ended or "it ended cleanly")
+                why = "writes again" if heard else "has ended: " + (writer.ended or "it ended cleanly")
                 yield self._alarm("back", f"{writer.called} {why}", writer=writer.name)
             over = writer.silent or writer.sealed or writer.ended
             if not over and not heard and writer.beats and self._quiet(writer):
@@ -216,7 +222,7 @@ class Judge:
                 yield self._alarm("silent", text, writer=writer.name)
 
     def _heard(self) -> int:
-        """All that may still say something has been heard since then."""
+        """The time since which every writer that may still explain a suspect has been heard."""
         times = [
             w.clear for w in self.live.writers.values()
             if w.matters and not (w.sealed or w.ended or w.silent or self._quiet(w))
@@ -239,21 +245,22 @@ class Judge:
                 yield self._alarm("two-primaries", text, epoch=view)
 
     def _related(self, nodes: set[str]) -> bool:
-        """They are of one cluster, as far as the ledgers tell."""
+        """Whether these nodes belong to one cluster, as far as the ledgers show."""
         if any(len(facts.nodes & nodes) > 1 for facts in self.live.queues.values()):
             return True
         peers = {p.peer for p in self.live.promotions if p.node in nodes}
         return bool(peers & nodes) or len(nodes & set(self.live.mentioned)) > 1
 
     def _blindness(self, grace: int) -> Iterator[Alarm | None]:
-        """What makes judging losses impossible; an alarm, or None where it was told already."""
+        """Reasons why losses cannot be judged: an alarm for each new one, None for one already reported."""
         live = self.live
         for _ in self._strange:
             yield None
         if len(live.clusters) > 1:
             text = f"ledgers of {len(live.clusters)} clusters are mixed ({', '.join(sorted(live.clusters))})"
             new = self._once("mixed " + " ".join(sorted(live.clusters)))
-            yield self._alarm("mixed", text + ": losses are not judged; watch each alone") if new else None
+            text += ": losses are not judged; watch each cluster separately"
+            yield self._alarm("mixed", text) if new else None
         present = {w.name for w in live.writers.values()}
         for name, since in live.mentioned.items():
             if name not in present:
@@ -273,8 +280,8 @@ class Judge:
             if ids.found:
                 found, ids.found = ids.found, RangeSet()
                 name = live.name_of(queue)
-                text = f"{messages(found.count)} of {name}, epoch {epoch}, alarmed as lost"
-                text += f", got a fate after all: ids {listed(found)}"
+                text = f"{messages(found.count)} of {name}, epoch {epoch}, reported as lost"
+                text += f", were dequeued or acked after all: ids {listed(found)}"
                 yield self._alarm("found", text, queue=queue, name=name, epoch=epoch, ranges=found)
             if ids.waiting or (ids.confirmed and (epoch < last or ids.gone)):
                 yield from self._lost(queue, epoch, ids, self._successors(queue, epoch, ids, opened), heard)
@@ -282,7 +289,7 @@ class Judge:
             yield from self._unplaced(prod, heard)
 
     def _promotions(self) -> list[LivePromotion]:
-        """Those of which all earlier records of the node have come; the first of each node and epoch."""
+        """Promotions whose node's earlier records have all come, in order of arrival."""
         out = []
         for promotion in self.live.promotions:
             writer = self.live.writers.get((promotion.node, promotion.incarnation))
@@ -293,10 +300,11 @@ class Judge:
     def _successors(
         self, queue: str, epoch: int, ids: QueueIds, opened: list[LivePromotion]
     ) -> dict[str, LivePromotion]:
-        """Nodes that opened a later epoch of this line, of queues whose messages are copied.
+        """Nodes of this queue's line that opened a later epoch, each with its promotion; empty if the queue
+        is not replicated.
 
-        Of this line: the node, or the one whose place it took, noted to hold some of these ids. One that was
-        restored from a backup holds what it never noted.
+        A node counts if it, or the node that it replaced, recorded that it held some of these ids. A node
+        restored from an archive holds ids that it never recorded.
         """
         facts = self.live.queues.get(queue)
         if facts is None or not facts.copied:
@@ -325,7 +333,7 @@ class Judge:
     def _causes(
         self, lost: RangeSet, ids: QueueIds, successors: dict[str, LivePromotion]
     ) -> Iterator[tuple[RangeSet, str]]:
-        """`lost` in parts, and what each part's loss rests on."""
+        """`lost` in parts, each with the reason in words."""
         silent = sorted({w.name for w in self.live.writers.values() if w.silent and w.matters})
         besides = f" ({', '.join(silent)} silent)" if silent else ""
         rest = lost
@@ -337,7 +345,7 @@ class Judge:
                 text = f"and never held by {node}, which opened epoch {promotion.view}{how}"
                 yield part, text + besides
         if rest:
-            yield rest, f"and in no inventory of the primary any more{besides}"
+            yield rest, f"and no longer in the inventory of the primary{besides}"
 
     def _unplaced(self, prod: str, heard: int) -> Iterator[Alarm]:
         session = self.live.sessions[prod]
@@ -349,11 +357,11 @@ class Judge:
         if not session.told:
             if not session.warned:
                 session.warned = True
-                text = f"session {prod} was confirmed {messages(session.confirmed.count)}"
-                text += ", and no broker here knows it: is the ledger of its broker watched?"
+                text = f"{messages(session.confirmed.count)} of session {prod} confirmed, but no broker's"
+                text += " ledger here mentions the session: is the ledger of its broker watched?"
                 yield self._alarm("unknown-session", text, prod=prod)
             return
         text = f"{messages(unplaced.count)} of session {prod} lost: publish tags {listed(unplaced)}"
-        text += ": confirmed, and put into no queue by any broker"
+        text += ": confirmed, but no broker put them into a queue"
         yield self._alarm("unplaced", text, prod=prod, ranges=unplaced)
         session.settled.update(unplaced)

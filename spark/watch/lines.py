@@ -1,9 +1,9 @@
-"""Ledger lines -> rows for the judge: what does not bear on a loss is left out, adjacent ranges become one
-row.
+"""Converts ledger lines to rows for the judge. Drops records that do not matter to a loss, and joins adjacent
+ranges.
 
-Runs in Spark's Python workers, on a stretch of one file. Order is kept where it means something: promotions,
-inventories and ends are rows of their own, and nothing is joined across them (`at` sorts the rows of a
-writer). Lines that are no record are rows too: what is lost must be seen.
+Runs in Spark's Python workers, on one stretch of one file. Order is kept where it matters: promotions,
+inventories and ends are rows of their own, and ranges are not joined across them. `at` sorts the rows of one
+writer. Invalid lines become rows, too, so that the judge sees lost records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOINED = frozenset(
     {"enqueue", "backup_enqueue", "confirmed", "unrouted", "dequeue", "backup_dequeue", "acked"}
 )
 BATCH = 50_000
-"""Rows of one Arrow batch, at most."""
+"""Most rows in one Arrow batch."""
 
 ROW = pa.schema(
     [(name, pa.string()) for name in ("kind", "writer", "queue", "reason", "prod", "name", "peer", "file")]
@@ -35,9 +35,12 @@ ROW = pa.schema(
         for name in ("incarnation", "at", "ts_us", "view", "epoch", "first", "last", "pfirst")
     ]
 )
-"""`at`: place in the writer's order, `wseq` of a barrier or of the record after it. `chain` rows have the
-numbers first..last, `unreadable` and `vanished` rows the file, `horizon` rows an id or tag up to which
-records were pruned."""
+"""Columns of a row. `at` is the place in the writer's order: `wseq` of a barrier, or of the first record
+after one.
+
+`chain` rows have the record numbers first..last. `unreadable` and `vanished` rows have the file. `horizon`
+rows have the id or tag up to which records were pruned.
+"""
 DDL = ", ".join(f"{field.name} {'string' if field.type == pa.string() else 'bigint'}" for field in ROW)
 
 Row = dict[str, Any]
@@ -45,8 +48,11 @@ _TEXT = frozenset({"queue", "reason", "prod", "name", "peer"})
 
 
 def read_stretch(stretch: Stretch) -> Iterator[pa.RecordBatch]:
-    """The rows of one stretch. A file that was compacted meanwhile is read whole in its new form: records
-    that come twice do no harm."""
+    """The rows of one stretch.
+
+    A file that was compacted in the meantime is read whole in its new form. Records that come twice do no
+    harm.
+    """
     rows: list[Row] = []
     if stretch.replaced:
         rows.append({"kind": "replaced", "file": stretch.path, "writer": _writer_of(stretch.path)})
@@ -64,7 +70,7 @@ def to_arrow(rows: list[Row]) -> pa.RecordBatch:
 
 
 def _records(stretch: Stretch) -> Iterator[Row | str | None]:
-    """Records; None for a line that is none, a string where nothing can be read at all."""
+    """The records of a stretch: None for an invalid line, a string with the reason if reading fails."""
     try:
         if stretch.end != WHOLE:
             with open(stretch.path, "rb") as file:
@@ -75,7 +81,7 @@ def _records(stretch: Stretch) -> Iterator[Row | str | None]:
     except FileNotFoundError:
         other = next((p for p in (stem(stretch.path) + s for s in _FORMS) if os.path.exists(p)), None)
         if other is None:
-            yield "it vanished before it was read"
+            yield "the file vanished before it was read"
         else:
             yield from _compacted(other)
     except (OSError, pa.ArrowException) as error:
@@ -108,7 +114,7 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[Row | None]:
 
 
 def condense(records: Iterable[Row | str | None], path: str, *, torn: bool = False) -> Iterator[Row]:
-    """Rows in the order of `at`, chains last."""
+    """The rows of these records, in order of `at`; the chains come last."""
     section = _Section(path, torn)
     for record in records:
         if isinstance(record, str):
@@ -123,7 +129,7 @@ def condense(records: Iterable[Row | str | None], path: str, *, torn: bool = Fal
 
 
 class _Section:
-    """Records between two barriers, by key, and the unbroken numbers of each writer."""
+    """Collects the records between two barriers, by key, and the unbroken record numbers of each writer."""
 
     def __init__(self, path: str, torn: bool) -> None:
         self.path = path
@@ -210,7 +216,7 @@ _CARRIED = ("queue", "epoch", "first", "last", "reason", "name", "peer")
 
 
 def _horizons(r: Row) -> Iterator[Row]:
-    """The id and the tag that a record of pruned ledgers ends with."""
+    """The last id and the last tag of a record in a pruned ledger."""
     head = {**_head_of(r), "kind": "horizon", "at": r["wseq"]}
     if r.get("queue") is not None:
         yield {**head, "queue": r["queue"], "epoch": r["epoch"], "last": r["last"]}
@@ -225,7 +231,7 @@ def _head_of(r: Row) -> Row:
 
 
 def _is_record(r: Row) -> bool:
-    """Has the fields that its kind needs, of the right types; as the batch job has it."""
+    """Whether `r` has the fields that its kind needs, with the right types, as in `reconcile`."""
     if type(r.get("v")) is int and r["v"] not in VERSIONS:
         return isinstance(r.get("writer"), str) and type(r.get("incarnation")) is int
     for name in ("v", "incarnation", "wseq", "ts_us"):
@@ -252,5 +258,5 @@ def _is_record(r: Row) -> bool:
 
 
 def _writer_of(path: str) -> str:
-    """By the file's name, `<writer>-<incarnation>-<k>`: for lines that do not say it themselves."""
+    """The writer by the file name, `<writer>-<incarnation>-<k>`, for lines that do not name it."""
     return unquote(os.path.basename(stem(path)).rsplit("-", 2)[0])

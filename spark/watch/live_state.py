@@ -1,6 +1,6 @@
-"""Takes rows into the live state: sessions, ids by queue and epoch, writers, promotions. Decides nothing.
+"""Applies rows to the live state: sessions, ids by queue and epoch, writers, promotions. Makes no decisions.
 
-Owner: `Judge`, one thread. Pure; the order of rows matters only within one writer.
+Owner: `Judge`, one thread. Pure. The order of rows matters only within one writer.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from spark.watch.writers import LiveInventory, LivePromotion, LiveWriter, Proces
 
 Row = dict[str, Any]
 Key = tuple[str, int]
-"""queue, epoch"""
+"""Queue and epoch."""
 
 DORMANT = 50_000
 NEVER = -1, 0
 DORMANCY = 4
-"""Sessions, epochs of queues and writers of which nothing was heard for the retention are remembered by their
-last number only: so many at most, and for so many times the retention."""
+"""Limits for dormant sessions, queue epochs and writers: those not heard for the retention.
+
+Only their last number is kept, for DORMANT entries of each at most, and for DORMANCY times the retention.
+"""
 Dormant = tuple[int, int]
-"""The last number, and since when."""
+"""The last number, and the time since when it is dormant."""
 PROMOTIONS = 256
 
 
@@ -33,9 +35,9 @@ PROMOTIONS = 256
 class QueueFacts:
     name: str = ""
     copied: bool = False
-    """Somebody noted a copy of one of its messages, or its definition says that they are copied."""
+    """Its messages are replicated: a backup recorded one, or its definition says it."""
     nodes: set[str] = field(default_factory=set)
-    """Who noted anything of it."""
+    """Brokers that recorded anything about this queue."""
     epochs: set[int] = field(default_factory=set)
 
 
@@ -49,13 +51,13 @@ class LiveState:
         self.queues: dict[str, QueueFacts] = {}
         self.promotions: list[LivePromotion] = []
         self.mentioned: dict[str, int] = {}
-        """Brokers that others name, and when they were last named."""
+        """Brokers that other ledgers name, each with the time when it was last named."""
         self.clusters: set[str] = set()
         self.forgotten = 0
-        """Confirmed messages without a fate that are judged no more: too old, or records are missing."""
+        """Confirmed messages without a fate that are no longer judged: too old, or records are missing."""
         self.records = 0
         self.producers = False
-        """Some ledger is, or was, a producer's: there is something to judge by."""
+        """Whether a producer's ledger is, or was, here. Without one there is nothing to judge."""
         self.dormant_sessions: dict[str, Dormant] = {}
         self.dormant_ids: dict[Key, Dormant] = {}
         self.dormant_writers: dict[Process, Dormant] = {}
@@ -66,7 +68,7 @@ class LiveState:
 
     @property
     def rows(self) -> int:
-        """What the state costs: ranges and placements, mostly."""
+        """Size of the state in entries: mostly ranges and placements."""
         parts = sum(s.rows for s in self.sessions.values()) + sum(i.rows for i in self.ids.values())
         lives = sum(1 + len(w.chain) for w in self.writers.values())
         return parts + lives + len(self.dormant_ids) + len(self.dormant_sessions) + len(self.dormant_writers)
@@ -78,7 +80,7 @@ class LiveState:
     # -- rows
 
     def take(self, rows: Iterable[Row]) -> None:
-        """Rows of one batch that name their writer."""
+        """Apply the rows of one batch that name their writer."""
         before: dict[Process, RangeSet] = {}
         for row in sorted(rows, key=lambda r: (r["writer"], r["incarnation"], r["at"])):
             writer = self._writer(row["writer"], row["incarnation"])
@@ -112,7 +114,7 @@ class LiveState:
                         self._state(writer, row, kind)
 
     def _begin(self, row: Row) -> None:
-        """Records about this id or tag, and those before, are gone: they are not judged."""
+        """Stop judging ids or tags up to this one: their records were pruned before the watch read them."""
         if row["queue"] is not None:
             self.forgotten += self.of((row["queue"], row["epoch"])).forget(row["last"])
         else:
@@ -138,7 +140,7 @@ class LiveState:
         return writer
 
     def _succeed(self, writer: LiveWriter) -> None:
-        """A process that starts again has ended before."""
+        """Mark earlier lives of this writer as ended, since a later one has started."""
         for (name, incarnation), other in self.writers.items():
             if name == writer.name and incarnation < writer.incarnation and not other.sealed:
                 other.ended, other.ended_at = f"{name} started again", self.now
@@ -183,7 +185,7 @@ class LiveState:
             self._confirm(self.session(prod).place(tag, tag + last - first, queue, epoch, first))
 
     def _state(self, writer: LiveWriter, row: Row, kind: str) -> None:
-        """The few records that say who serves, what is held and how a writer ended."""
+        """Apply a record about roles, contents or a writer's end. There are few of these."""
         writer.view = max(writer.view, row["view"] or 0)
         match kind:
             case "open":
@@ -232,8 +234,7 @@ class LiveState:
             self._excuse(peer, row["view"] + 1, f"{writer.name} excluded it")
 
     def _excuse(self, name: str, view: int, why: str) -> None:
-        """Nobody waits for the lives of `name` that know no epoch from `view` on, until they are heard
-        again."""
+        """Stop waiting for lives of `name` that know no epoch from `view` on, until they are heard again."""
         for writer in self.writers.values():
             if writer.name == name and writer.view < view and not writer.sealed:
                 writer.ended, writer.ended_at = why, self.now
@@ -241,7 +242,7 @@ class LiveState:
     # -- inventories
 
     def _quiesce(self, writer: LiveWriter, row: Row) -> None:
-        """Collect a point of the serving primary, if all of its records up to here have come."""
+        """Add one record to an inventory of the serving primary, if all its earlier records have come."""
         name, queue = row["name"] or "", row["queue"]
         point = writer.inventory
         if point is None or point.name != name:
@@ -261,14 +262,14 @@ class LiveState:
             held.remove(row["first"], row["last"])
 
     def end_inventory(self, writer: LiveWriter) -> None:
-        """All of the point is here: what its writer held and has not listed is gone."""
+        """End an inventory: what its writer held and did not list is gone."""
         point, writer.inventory = writer.inventory, None
         for queue, by_epoch in point.suspects.items() if point else ():
             for epoch, missing in by_epoch.items():
                 self._gone((queue, epoch), missing)
 
     def _end(self, writer: LiveWriter, at: int) -> None:
-        """A clean end of the last primary: the same of all its queues."""
+        """Apply a clean end. If the writer was the last primary, what it held and did not list is gone."""
         last = max((p.view for p in self.promotions), default=-1)
         if writer.owns >= last and writer.owns != -1 and writer.whole_to(at - 1):
             for (queue, epoch), ids in self.ids.items():
@@ -288,14 +289,16 @@ class LiveState:
     # -- forgetting
 
     def forget_open(self) -> int:
-        """Records are missing: what has no fate now may have had one there. How many messages that is."""
+        """Stop judging all messages without a fate, because it may be in missing records. Returns their
+        number.
+        """
         count = sum(ids.forget(ids.aging.highest) for ids in self.ids.values())
         count += sum(s.forget(s.aging.highest) for s in self.sessions.values())
         self.forgotten += count
         return count
 
     def age(self) -> None:
-        """Drop what is older than the retention."""
+        """Drop everything older than the retention."""
         limit = self.now - self.retention_us
         for prod, session in list(self.sessions.items()):
             self.forgotten += session.forget(session.aging.outdated(limit))
@@ -327,6 +330,6 @@ class LiveState:
 
 
 def trim(table: dict[Any, Any]) -> None:
-    """The oldest entries go, beyond DORMANT."""
+    """Remove the oldest entries beyond DORMANT."""
     for key in list(table)[: max(0, len(table) - DORMANT)]:
         del table[key]

@@ -1,10 +1,10 @@
-"""Runs the watch: Spark's stream of ledger rows, batch by batch, into the judge, the journal and the sinks.
+"""Runs the watch: reads ledger rows as a Spark stream, and passes each batch to the judge, journal and sinks.
 
-Why `foreachBatch` with a state of our own, and not one of Spark's keyed states: what makes a loss certain
-lies across all keys (a producer's confirm, ids of several queues, records of every node, who has been heard
-since); and the state is a few kilobytes of ranges that one process turns over in milliseconds, where a keyed
-state costs a round trip between the JVM and a Python worker for each key and batch. Spark's part is reading
-in parallel, the offsets, and repeating a batch exactly.
+It uses `foreachBatch` with its own state instead of Spark's keyed state, for two reasons. First, a loss
+depends on many keys at once: a producer's confirm, ids of several queues, records of all nodes, and which
+writers have been heard since. Second, the state is a few kilobytes of ranges, which one process updates in
+milliseconds. Keyed state needs a round trip between the JVM and a Python worker for each key and batch.
+Spark's part is to read in parallel, to keep the offsets, and to repeat a batch exactly.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 RETRIES, RETRY_PAUSE = 5, 2.0
-"""How often, and after how many seconds, the query is started again when Spark fails without a batch
-between."""
+"""Restarts of the query after failures of Spark without a batch in between, and the pause in seconds."""
 TRIGGER = 1.0
-"""Seconds between two looks at the ledgers."""
+"""Seconds between two checks for new records."""
 CONFIG = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -64,7 +63,7 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class Told:
-    """What the watch says of itself after a batch."""
+    """What the watch reports after each batch."""
 
     batch: int
     judge: Judge
@@ -72,13 +71,13 @@ class Told:
 
 
 class Watch:
-    """One run. `stop` may be called from another thread or a signal's handler."""
+    """One run of the watch. `stop` may be called from another thread or from a signal handler."""
 
     def __init__(
         self, folders: Iterable[Path], checkpoint: Checkpoint, limits: Limits, sinks: Iterable[Sink], *,
         once: bool = False, trigger: float = TRIGGER, told: Callable[[Told], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """CheckpointError if the checkpoint's state cannot be used."""
+        """Raises CheckpointError if the checkpoint's state cannot be used."""
         self._folders = [os.path.realpath(folder) for folder in folders]
         self._checkpoint = checkpoint
         self._limits = limits
@@ -90,9 +89,9 @@ class Watch:
         self._taking = threading.Lock()
         self._caught_up_at = 0
         self.losses = 0
-        """Alarms of a loss that this run raised."""
+        """Number of loss alarms that this run raised."""
         self.done = False
-        """With `once`: all was read and judged."""
+        """With `once`: everything was read and judged."""
         self.error: BaseException | None = None
         self._taken, self.judge = self._restore()
 
@@ -112,10 +111,11 @@ class Watch:
         self._stop.set()
 
     def run(self, ready: Callable[[], object] = lambda: None, session: SparkSession | None = None) -> None:
-        """Until `stop`, or with `once` until all is read and judged. Raises what stopped the stream.
+        """Run until `stop`, or with `once` until everything is read and judged. Raises the error that ended
+        the stream.
 
-        `ready` is called once Spark is there, which has taken the signals' handlers for itself. A `session`
-        that is given is left open.
+        `ready` is called after Spark has started, because Spark installs its own signal handlers. A `session`
+        passed in stays open.
         """
         own = session or open_session()
         try:
@@ -125,7 +125,7 @@ class Watch:
                 taken = self._taken
                 failure = self._follow(own)
                 if self._stop.is_set() and _is_spark(failure):
-                    break  # it was stopped in the middle of a batch, which comes again
+                    break  # stopped within a batch, which the next run repeats
                 tries = tries + 1 if self._taken == taken else 1
                 if failure is not None and (tries > RETRIES or not _is_spark(failure)):
                     raise failure
@@ -136,7 +136,7 @@ class Watch:
                 own.stop()
 
     def _follow(self, session: SparkSession) -> BaseException | None:
-        """One life of the query, until `stop`; or what ended it."""
+        """Run the query once, until `stop` or until it fails. Returns the failure, if any."""
         self.error = None
         ended: BaseException | None = None
         try:
@@ -147,7 +147,7 @@ class Watch:
             query.stop()
         except Exception as error:
             ended = error
-        with self._taking:  # the last batch, whoever waits for it
+        with self._taking:  # wait for the last batch to end
             return self.error or ended
 
     def _start(self, session: SparkSession) -> StreamingQuery:
@@ -169,7 +169,7 @@ class Watch:
         )
 
     def _take(self, rows: DataFrame, batch: int) -> None:
-        """What Spark calls for each batch, and again for one of which it does not know that it was done."""
+        """Called by Spark for each batch, and again for a batch that Spark does not know to be done."""
         with self._taking:
             try:
                 self._batch(rows, batch)
@@ -182,7 +182,7 @@ class Watch:
             return
         if batch != self._taken + 1:
             raise CheckpointError(
-                f"batch {batch} follows batch {self._taken}: {self._checkpoint.folder} is not whole"
+                f"checkpoint {self._checkpoint.folder} is not whole: batch {batch} follows {self._taken}"
             )
         alarms = self.judge.batch(rows.toArrow().to_pylist(), attended=not self._once)
         lines = [alarm.as_dict(self._checkpoint.watch) for alarm in alarms]
@@ -200,7 +200,7 @@ class Watch:
                 sink.emit(new)
 
     def _end_if_done(self) -> None:
-        """With `once`: all was read, and another look a grace later found nobody to wait for."""
+        """With `once`: stop when everything was read, and still was after the grace."""
         if not self._once or self.judge.behind:
             return
         now = self.judge.live.now
@@ -211,12 +211,12 @@ class Watch:
 
 
 def _is_spark(error: BaseException | None) -> bool:
-    """Not one of ours: a worker that died or came too late, say. The next try may go well."""
+    """Whether Spark failed, not this project's code; for example a worker died. Trying again may succeed."""
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
 def open_session() -> SparkSession:
-    """Two threads, half a gigabyte, no UI. Raises SparkUnavailable."""
+    """Start Spark with two threads, 512 MB of memory and no UI. Raises SparkUnavailable."""
     require_pyspark()
     import pyspark
     from pyspark.sql import SparkSession
@@ -224,14 +224,14 @@ def open_session() -> SparkSession:
     from spark.session import SparkUnavailable, _QuietStart
 
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 2):
-        raise SparkUnavailable(f"watch needs PySpark 4.2 or later, and this is {pyspark.__version__}")
+        raise SparkUnavailable(f"watch needs PySpark 4.2 or later, but {pyspark.__version__} is installed")
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     here = str(Path(__file__).resolve().parents[2])
     others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != here]
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, *others])  # workers run this package's code
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, *others])  # workers must import this same code
     builder = SparkSession.builder.appName("understudy watch").master("local[2]")
     for key, value in CONFIG.items():
         builder = builder.config(key, value)

@@ -1,8 +1,7 @@
-"""The ids that one epoch gave in one queue: which were confirmed, what became of them, who noted to hold
-them.
+"""The ids of one queue and epoch: which are confirmed, what became of them, and which nodes recorded them.
 
-Only what has no fate yet is kept in detail; fates join into few ranges. Pure, insensitive to order but for
-inventories, which say what is held at their place in the records of their writer.
+Only ids without a fate are kept in detail; the others join into few ranges. Pure. The order of records does
+not matter, except that an inventory applies at its place in its writer's records.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ class QueueIds:
     def __init__(self) -> None:
         self.aging = Aging()
         self.confirmed = RangeSet()
-        """Without a fate: to be watched."""
+        """Confirmed ids without a fate, which are watched."""
         self.fated = RangeSet()
-        """Dequeued with a reason, or acked; and what was alarmed."""
+        """Ids that were dequeued with a reason or acked, and ids already alarmed."""
         self.held: dict[str, RangeSet] = {}
-        """By node: noted as enqueued, as a primary or a backup; without a fate."""
+        """Per node, the ids without a fate that it recorded as enqueued, as primary or backup."""
         self.gone = RangeSet()
-        """Not in an inventory of a primary that had noted to hold them."""
+        """Ids that a primary had recorded, and that its later inventory does not list."""
         self.owners: set[str] = set()
-        """Nodes that enqueued here as primaries."""
+        """Nodes that enqueued here as primary of this epoch."""
         self.alarmed = RangeSet()
         self.found = RangeSet()
-        """Of the alarmed ones: a fate came after all; to be told."""
+        """Alarmed ids that have a fate after all, to be reported."""
         self.waiting = Waiting()
 
     @property
@@ -70,14 +69,15 @@ class QueueIds:
             held.remove(first, last)
 
     def alarm(self, lost: RangeSet) -> None:
-        """Told once, and never again."""
+        """Mark ids as alarmed, so that they are never alarmed again."""
         for first, last in lost:
             self._close(first, last)
             self.alarmed.add(first, last)
 
     def missing(self, successors: Iterable[str]) -> RangeSet:
-        """Confirmed, without a fate, and either gone from an inventory or never held by one of
-        `successors`."""
+        """Suspect ids: confirmed, without a fate, and either gone from an inventory or never held by one of
+        `successors`.
+        """
         lost = self.confirmed.meet(self.gone)
         nothing = RangeSet()
         for node in successors:
@@ -85,7 +85,7 @@ class QueueIds:
         return lost
 
     def forget(self, floor: int) -> int:
-        """Ids up to `floor` are not judged any more; how many of them were confirmed and without a fate."""
+        """Stop judging ids up to `floor`. Returns how many of them were confirmed and without a fate."""
         if floor <= self.aging.floor:
             return 0
         open_ones = sum(b - a + 1 for a, b in self.confirmed.within(0, floor))

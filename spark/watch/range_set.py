@@ -1,7 +1,7 @@
-"""A set of integers as sorted inclusive ranges: what the live state is made of, so that it grows with holes
-only.
+"""A set of integers as sorted inclusive ranges. The live state consists of these, so it grows only with
+holes.
 
-Pure. Owner: whoever holds it, one thread. Adding at the end, the usual case, costs a comparison.
+Pure. Each set has one owner and one thread. Adding at the end, the usual case, costs one comparison.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Range = tuple[int, int]
 
 
 class RangeSet:
-    """Ranges never touch each other: 1..2 and 3..4 are 1..4."""
+    """A set of inclusive ranges. Touching ranges are merged: 1..2 and 3..4 become 1..4."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -27,7 +27,7 @@ class RangeSet:
         return bool(self._starts)
 
     def __len__(self) -> int:
-        """Number of ranges, not of integers: what it costs to keep."""
+        """Number of ranges, not of integers: the cost of keeping the set."""
         return len(self._starts)
 
     def __iter__(self) -> Iterator[Range]:
@@ -47,7 +47,7 @@ class RangeSet:
 
     @property
     def count(self) -> int:
-        """How many integers."""
+        """Number of integers."""
         return sum(self._ends) - sum(self._starts) + len(self._starts)
 
     @property
@@ -123,7 +123,7 @@ class RangeSet:
             self.add(first, last)
 
     def meet(self, other: RangeSet) -> RangeSet:
-        """What both have."""
+        """The intersection."""
         few, many = (self, other) if len(self) <= len(other) else (other, self)
         return RangeSet(part for first, last in few for part in many.within(first, last))
 

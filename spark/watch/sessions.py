@@ -1,6 +1,6 @@
-"""A producer's session: which publish tags were confirmed, which of them brokers put into queues, and where.
+"""A producer's session: which publish tags were confirmed, and where brokers placed them.
 
-Confirms and placements come in any order; whichever comes second joins the two. Pure.
+Confirms and placements come in any order; the second of the two joins them. Pure.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from spark.watch.aging import Aging, Waiting
 from spark.watch.range_set import RangeSet
 
 Placed = tuple[str, int, int, int]
-"""queue, epoch, first..last of ids"""
+"""Queue, epoch, first and last id."""
 
 UNHEARD = 20_000
-"""Placements that are kept for a session of which no producer's ledger has said anything."""
+"""Most placements kept for a session that has no confirmed tags."""
 
 
 class Session:
-    """`confirmed` and `settled` (placed somewhere, or unrouted) are tags; tags up to `floor` are not
-    judged."""
+    """The publish tags of one session. Tags in `settled` were placed in a queue, or unrouted. Tags up to the
+    floor of `aging` are not judged.
+    """
 
     __slots__ = ("_longest", "_pending", "aging", "confirmed", "settled", "told", "waiting", "warned")
 
@@ -29,12 +30,12 @@ class Session:
         self.confirmed = RangeSet()
         self.settled = RangeSet()
         self.told = False
-        """A broker here has said something of this session."""
+        """Whether a broker's ledger here mentions this session."""
         self.warned = False
         self.aging = Aging()
         self.waiting = Waiting()
         self._pending: list[tuple[int, int, str, int, int]] = []
-        """first, last (tags), queue, epoch, id of first: placed and not confirmed."""
+        """First and last tag, queue, epoch, id of the first tag: placed, but not confirmed."""
         self._longest = 0
 
     @property
@@ -46,7 +47,7 @@ class Session:
         return self.confirmed.minus(self.settled)
 
     def confirm(self, first: int, last: int) -> Iterator[Placed]:
-        """Ids that this makes confirmed."""
+        """Note a confirm. Yields the ids that become confirmed by it."""
         first = self.aging.clip(first, last)
         if first > last:
             return
@@ -69,7 +70,9 @@ class Session:
         pending[begin:at] = sorted(kept)
 
     def place(self, first: int, last: int, queue: str, epoch: int, number: int) -> Iterator[Placed]:
-        """Tags first..last became the ids from `number` on. Ids that this makes confirmed."""
+        """Note that tags first..last became the ids from `number` on. Yields the ids that become confirmed by
+        it.
+        """
         self.told = True
         clipped = self.aging.clip(first, last)
         number, first = number + clipped - first, clipped
@@ -92,14 +95,14 @@ class Session:
             del pending[: UNHEARD // 2]
 
     def settle(self, first: int, last: int) -> None:
-        """A broker routed them to no queue: nothing to lose."""
+        """Note that a broker routed these tags to no queue: there is nothing to lose."""
         self.told = True
         first = self.aging.clip(first, last)
         if first <= last:
             self.settled.add(first, last)
 
     def forget(self, floor: int) -> int:
-        """Tags up to `floor` are not judged any more; how many of them were confirmed and not placed."""
+        """Stop judging tags up to `floor`. Returns how many of them were confirmed and not placed."""
         if floor <= self.aging.floor:
             return 0
         open_ones = sum(b - a + 1 for a, b in self.unplaced if b <= floor)

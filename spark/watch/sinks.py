@@ -1,6 +1,7 @@
-"""Where alarms go once they are in the journal: lines on a stream, a webhook, Prometheus.
+"""Outputs for alarms that are in the journal: lines on a stream, a webhook, Prometheus metrics.
 
-Each sink keeps a cursor of its own beside the journal, so that none waits for another. Owner: `query.Watch`.
+The line sink and the webhook each keep their own cursor beside the journal, so neither waits for the other.
+Owner: `query.Watch`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from spark.watch.judge import Judge
 
 Line = dict[str, Any]
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds between two tries of a webhook that does not answer 2xx: doubled each time."""
+"""Seconds between two attempts while the webhook does not answer 2xx; doubled each time."""
 TIMEOUT = 10.0
 
 
 class LineSink:
-    """A line for each alarm, to standard output. Of a kill between writing and noting it, a line comes
-    twice."""
+    """Writes a line for each alarm to standard output.
+
+    If the watch is killed after it writes a line and before it saves the cursor, the line comes twice.
+    """
 
     def __init__(self, checkpoint: Checkpoint, form: str, stream: TextIO | None = None) -> None:
         self._journal = checkpoint.journal
@@ -35,7 +38,7 @@ class LineSink:
         self._json = form == "json"
         self._stream = stream or sys.stdout
         self.losses = 0
-        """Alarms of a loss that were written, those that an earlier run left among them."""
+        """Number of loss alarms written, including those left over from an earlier run."""
         self.emit(self._journal.after(self._cursor.n))
 
     def emit(self, lines: list[Line]) -> None:
@@ -53,9 +56,9 @@ def as_text(line: Line) -> str:
 
 
 class Webhook:
-    """POSTs alarms in order, each until it is answered 2xx; `Idempotency-Key` tells a repetition.
+    """POSTs alarms in order, each until the answer is 2xx. `Idempotency-Key` marks repetitions.
 
-    A thread of its own. At least once: after a kill the last one may come again, under the same key.
+    Has its own thread. Delivers at least once: after a kill, the last alarm may come again with the same key.
     """
 
     def __init__(self, url: str, journal: Journal, cursor: Path, *, first_retry: float = FIRST_RETRY) -> None:
@@ -69,7 +72,7 @@ class Webhook:
         self._draining = False
         self.failures = 0
         self.trouble = ""
-        """Why the last try failed; empty when it did not."""
+        """Why the last attempt failed; empty if it succeeded."""
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="webhook", daemon=True)
         self._thread.start()
 
@@ -81,7 +84,9 @@ class Webhook:
         self._more.set()
 
     def close(self, seconds: float) -> int:
-        """Deliver what is left, for so long at most; how many are left then. They wait in the journal."""
+        """Deliver the remaining alarms within about `seconds`. Returns how many are left; they stay in the
+        journal.
+        """
         self._draining = True
         self._more.set()
         self._thread.join(seconds)
@@ -103,7 +108,7 @@ class Webhook:
                     return
 
     async def _deliver(self, session: aiohttp.ClientSession, line: Line) -> bool:
-        """False if it is to end first."""
+        """Deliver one alarm, with retries. Returns False if the webhook is stopped first."""
         pause = self._first_retry
         while not self._stop.is_set():
             try:
@@ -124,7 +129,9 @@ class Webhook:
 
 
 class Metrics:
-    """Prometheus, at an address of its own. Counters go on where the journal ends, also over restarts."""
+    """Prometheus metrics at their own address. Counters of alarms and lost messages start from the journal,
+    so they survive restarts.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self.registry = CollectorRegistry()
@@ -139,16 +146,18 @@ class Metrics:
             "understudy_watch_lost_messages", "Messages alarmed as lost", registry=self.registry
         )
         self.batches = Counter("understudy_watch_batches", "Batches taken", registry=self.registry)
-        self.records = gauge("records", "Ledger records read, all in all")
-        self.behind = gauge("behind_bytes", "Octets of ledgers that are not read yet")
-        self.time = gauge("last_batch_timestamp_seconds", "When ledgers were last looked at, since 1970")
-        self.rows = gauge("state_rows", "Ranges and other entries of the live state")
-        self.size = gauge("state_bytes", "Octets of the state as it is saved")
+        self.records = gauge("records", "Ledger records read in total")
+        self.behind = gauge("behind_bytes", "Bytes of ledgers not read yet")
+        self.time = gauge("last_batch_timestamp_seconds", "Unix time of the last batch")
+        self.rows = gauge("state_rows", "Ranges and other entries in the live state")
+        self.size = gauge("state_bytes", "Size of the saved state in bytes")
         self.live = gauge("writers", "Writers that are neither sealed nor known to have ended")
-        self.silent = gauge("silent_writers", "Writers that are silent without a reason")
-        self.forgotten = gauge("forgotten_messages", "Confirmed, without a fate, and judged no more")
-        self.webhook = gauge("webhook_pending", "Alarms that the webhook has not taken yet")
-        self.webhook_failures = gauge("webhook_failures", "Tries of the webhook that failed, since the start")
+        self.silent = gauge("silent_writers", "Writers that are silent without an explanation")
+        self.forgotten = gauge(
+            "forgotten_messages", "Confirmed messages without a fate that are no longer judged"
+        )
+        self.webhook = gauge("webhook_pending", "Alarms that the webhook has not accepted yet")
+        self.webhook_failures = gauge("webhook_failures", "Failed attempts of the webhook since the start")
         self.emit(journal.after(0))
 
     def emit(self, lines: list[Line]) -> None:
@@ -158,7 +167,7 @@ class Metrics:
                 self._lost.inc(line.get("count", 0))
 
     def update(self, judge: Judge, state_bytes: int) -> None:
-        """After a batch."""
+        """Update the metrics after a batch."""
         live = judge.live
         writers = [w for w in live.writers.values() if not (w.sealed or w.ended)]
         self.batches.inc()
@@ -176,6 +185,6 @@ class Metrics:
         self.webhook_failures.set(hook.failures)
 
     def serve(self, host: str, port: int) -> int:
-        """The port that it listens at. OSError if it cannot."""
+        """Serve the metrics. Returns the port; raises OSError if it cannot listen."""
         server, _thread = start_http_server(port, host, registry=self.registry)
         return int(server.server_port)

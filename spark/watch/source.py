@@ -1,8 +1,8 @@
-"""The ledgers as a stream source of Spark's (Python data source API, PySpark 4.2 or later).
+"""The ledgers as a stream source for Spark (Python data source API, PySpark 4.2 or later).
 
-Spark's own file source takes each file once; ledgers grow. Here an offset is a number of bytes for each file
-(`tail`), so that Spark's checkpoint makes each batch repeatable, byte for byte. An offset also has the time
-at which it was made: with it, silence and other waits are judged alike in a batch and in its repetition.
+Spark's own file source reads each file once, but ledgers grow. Here an offset is a number of bytes for each
+file (`tail`), so Spark's checkpoint can repeat each batch byte for byte. An offset also has the time at which
+it was made. So silence and other waits are judged the same way when a batch is repeated.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from spark.watch import lines, tail
 
 NAME = "ledgers"
 MOST_BYTES = 16 * 1024 * 1024
-"""Bytes of one batch, about: what a batch takes, a second or two, is the most that catching up delays."""
+"""Approximate number of bytes in one batch. A batch of this size takes a second or two."""
 TOGETHER = 256 * 1024
-"""Files with fewer new bytes are read by one task: a task costs more than a few hundred lines."""
+"""New bytes that one task reads from several small files. A task costs more than a few hundred lines."""
 
 
 class Stretches(InputPartition):
     def __init__(self, stretches: list[tail.Stretch], now: int, behind: int) -> None:
         self.stretches = stretches
         self.now, self.behind = now, behind
-        """0 and 0 but in the first partition, which tells the time."""
+        """Time and bytes left; both 0 except in the first partition, which carries the `tick` row."""
 
 
 class LedgerReader(DataSourceStreamReader):
-    """Driver: what to read. Workers: `read`. The options are strings: `folders` (JSON), `tick` (seconds)."""
+    """Plans what to read, on the driver; `read` runs in workers. Options are strings: `folders` (JSON),
+    `tick` (seconds).
+    """
 
     def __init__(self, options: Any) -> None:
         self._folders: list[str] = json.loads(options["folders"])
@@ -42,7 +44,7 @@ class LedgerReader(DataSourceStreamReader):
         return tail.origin()
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:
-        """`start` as it is if nothing has grown and no tick is due."""
+        """The next offset; `start` itself if nothing has grown and no tick is due."""
         after = tail.look(self._folders, start, time.time_ns() // 1000, MOST_BYTES)
         moved = bool(tail.stretches(start, after))
         return after if moved or after["now"] - start["now"] >= self._tick_us else start

@@ -1,9 +1,9 @@
-"""Which ledger files there are and how far each may be read: offsets that end at line ends, so that a batch
-can be read again exactly as it was.
+"""Finds the ledger files, and decides how far each may be read. Offsets end at line ends, so a batch can be
+repeated exactly.
 
-Role: the planning half of the stream source; it never parses a record. A ledger only ever grows, so a place
-in it is a number of bytes. Files are known by their names; `head`, a checksum of the first bytes, tells a
-copy that goes on (rsync puts a new file in the old one's place) from another file under that name.
+This is the planning half of the stream source; it never parses a record. A ledger only grows, so a place in
+it is a number of bytes. Files are identified by name. `head`, a checksum of the first bytes, tells a
+continued copy (rsync replaces the file) from a different file with the same name.
 """
 
 from __future__ import annotations
@@ -17,35 +17,38 @@ from typing import Any
 
 LINES = ".ledger.jsonl"
 SEALED = (".ledger.parquet", ".ledger.jsonl.zst")
-"""What a rotated file may be compacted to."""
+"""Forms to which a rotated file may be compacted."""
 HEAD = 256
 BLOCK = 1 << 16
 WHOLE = -1
-"""Offset of a compacted file: it is taken once, and whole."""
+"""Offset of a compacted file, which is read once and whole."""
 
 _PART = re.compile(r"^(.*-\d+)-(\d+)(?:\.pruned)?$")
 
 Place = list[int]
-"""[head, offset, generation, size]: the checksum (0: fewer bytes than HEAD yet), bytes read, how often the
-file was replaced by another, bytes that it had. A compacted file: [0, WHOLE, 1 if it is to be read, 0]."""
+"""[head, offset, generation, size]: the checksum (0 while the file has fewer bytes than HEAD), bytes read,
+how often another file replaced this one, and the size when last seen. A compacted file: [0, WHOLE, 1 if it
+must be read, 0].
+"""
 Offset = dict[str, Any]
-"""files: {path: Place}; now: microseconds since 1970 at which they were looked at; behind: bytes that were
-there and are left for later batches."""
+"""`files`: {path: Place}. `now`: when the files were checked, in microseconds since 1970. `behind`: bytes
+left for later batches.
+"""
 
 
 @dataclass(slots=True, frozen=True)
 class Stretch:
-    """A piece of a file to read. `end` is WHOLE for a compacted one."""
+    """A piece of a file to read. `end` is WHOLE for a compacted file."""
 
     path: str
     start: int
     end: int
     fresh: bool = False
-    """The first piece of it ever read."""
+    """Whether nothing of this file was read before."""
     replaced: bool = False
-    """Another file has taken the place of one that was read."""
+    """Whether another file replaced one that was already read."""
     torn: bool = False
-    """There was more than whole lines: its writer was at it."""
+    """Whether an incomplete line follows: the writer was in the middle of a write."""
 
 
 def origin() -> Offset:
@@ -53,7 +56,7 @@ def origin() -> Offset:
 
 
 def look(folders: Iterable[str], before: Offset, now: int, most: int) -> Offset:
-    """The offset after `before`: about `most` bytes on, at most. Vanished files are dropped from it."""
+    """The offset after `before`, at most about `most` bytes further. Drops files that vanished."""
     found = dict(_ledgers(folders))
     known: dict[str, Place] = before["files"]
     files: dict[str, Place] = {}
@@ -77,7 +80,7 @@ def look(folders: Iterable[str], before: Offset, now: int, most: int) -> Offset:
 
 
 def _further(path: str, size: int, place: Place, most: int) -> tuple[Place, int]:
-    """Where reading of a file may go to, and how many bytes in whole lines lie beyond that."""
+    """How far to read a file, and how many bytes of whole lines lie beyond."""
     head, offset, generation, _ = place
     with open(path, "rb") as file:
         if size < offset or (offset and _head(file, min(HEAD, offset)) != head):
@@ -85,12 +88,12 @@ def _further(path: str, size: int, place: Place, most: int) -> tuple[Place, int]
         end = _line_end(file, offset, min(size, offset + most))
         unread = _line_end(file, end, size) - end if offset + most < size else 0
         if unread and end == offset and most >= BLOCK:
-            end, unread = end + unread, 0  # a line longer than a batch: no ledger's, and not to be stuck at
+            end, unread = end + unread, 0  # a line longer than a batch: take it whole, or reading stalls
         return [_head(file, min(HEAD, end)), end, generation, size], unread
 
 
 def _was_read(lines: str, known: dict[str, Place]) -> bool:
-    """A file that was compacted after it had been rotated and read to its end is not read a second time."""
+    """Whether a file was read to its end and rotated before it was compacted: it is not read again."""
     place = known.get(lines)
     k, ledger = _order(lines)
     following = f"{ledger}-{k + 1}{LINES}"
@@ -98,7 +101,7 @@ def _was_read(lines: str, known: dict[str, Place]) -> bool:
 
 
 def stretches(before: Offset, after: Offset) -> list[Stretch]:
-    """What is to be read between two offsets."""
+    """The stretches to read between two offsets."""
     out = []
     known: dict[str, Place] = before["files"]
     for path, (_, end, generation, size) in after["files"].items():
@@ -115,7 +118,7 @@ def stretches(before: Offset, after: Offset) -> list[Stretch]:
 
 
 def stem(path: str) -> str:
-    """The path without what says in which form the ledger is."""
+    """The path without the suffixes that name the form of the ledger."""
     return path[: path.rindex(".ledger.")]
 
 
@@ -133,7 +136,7 @@ def _ledgers(folders: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _order(path: str) -> tuple[int, str]:
-    """Earlier parts of a ledger first: its later ones mean little without them."""
+    """Sort key: earlier parts of ledgers come first, because later parts depend on them."""
     found = _PART.match(stem(path))
     return (int(found[2]), found[1]) if found else (0, path)
 
@@ -143,7 +146,7 @@ def _head(file: Any, size: int) -> int:
 
 
 def _line_end(file: Any, start: int, end: int) -> int:
-    """The end of the last whole line within start..end; `start` if there is none."""
+    """End of the last whole line within start..end; `start` if there is none."""
     while end > start:
         begin = max(start, end - BLOCK)
         at = os.pread(file.fileno(), end - begin, begin).rfind(b"\n")

@@ -1,5 +1,7 @@
-"""Who writes: for each process life of a broker or client, which records have come, when it was last heard,
-and how it ended. Pure.
+"""Writers: for each process of a broker or client, which records have come, when it was last heard, and how
+it ended.
+
+Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ Process = tuple[str, int]
 
 @dataclass(slots=True)
 class LiveInventory:
-    """A quiesce point that is being noted: what its writer held there, less what it has listed so far."""
+    """An inventory that is being read: what its writer held at that consistency checkpoint, minus what it has
+    listed so far.
+    """
 
     name: str
     seen: int
@@ -24,7 +28,9 @@ class LiveInventory:
 
 @dataclass(slots=True)
 class LiveWriter:
-    """Times are the watcher's, microseconds since 1970: clocks of nodes may differ by hours."""
+    """One process of a broker or client. Times are the watcher's, in microseconds since 1970: clocks of nodes
+    may differ by hours.
+    """
 
     name: str
     incarnation: int
@@ -33,26 +39,26 @@ class LiveWriter:
     chain: RangeSet = field(default_factory=RangeSet)
     """Numbers of the records that have come."""
     begins: int = 0
-    """The number before which records are not waited for."""
+    """Records before this number are not waited for."""
     first_heard: int = 0
     heard: int = 0
     clear: int = 0
-    """Heard, and not in the middle of a write."""
+    """When it was last heard with its last line complete."""
     beats: bool = False
-    """It writes heartbeats (schema version 2), so that its silence means something."""
+    """Whether it writes heartbeats (schema version 2), so that silence is significant."""
     sealed: bool = False
     ended: str = ""
-    """Why nobody waits for it: a sentence."""
+    """Why the watch no longer waits for it, in words; empty while it does."""
     ended_at: int = 0
     silent: bool = False
-    """Alarmed."""
+    """Whether a `silent` alarm was raised."""
     owns: int = -1
-    """The epoch that it opened and has not given up."""
+    """The epoch that it opened and still serves; -1 if none."""
     view: int = 0
     hole_since: int = 0
     hole_file: str = ""
     listed: dict[str, dict[int, RangeSet]] = field(default_factory=dict)
-    """`present` so far."""
+    """Ids listed so far by `present` records, by queue and epoch."""
     inventory: LiveInventory | None = None
 
     @property
@@ -65,12 +71,12 @@ class LiveWriter:
 
     @property
     def matters(self) -> bool:
-        """It may say what became of a message."""
+        """Whether its records can explain what became of a message."""
         return self.role != "producer"
 
     @property
     def hole(self) -> tuple[int, int] | None:
-        """The first numbers that have not come though later ones have."""
+        """The first gap: record numbers that have not come although later ones have."""
         if not self.chain:
             return None
         return next(self.chain.gaps(self.begins, self.chain.last), None)
@@ -115,7 +121,7 @@ def _unflat(sets: dict[str, list[Any]]) -> ByQueue:
 
 @dataclass(slots=True)
 class LivePromotion:
-    """`node` opened epoch `view` at its record `wseq`."""
+    """A promotion: `node` opened epoch `view` with its record number `wseq`."""
 
     view: int
     node: str
