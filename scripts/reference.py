@@ -23,6 +23,7 @@ from pydantic_core import PydanticUndefined
 import broker.codes
 import ha.adapter.codes
 import ha.core.codes
+import ha.pacemaker.codes
 import understudy.codes
 import understudy.ledger.codes
 from understudy.cli.main import cli
@@ -35,6 +36,7 @@ WIDTH = 120
 CATALOGUES = {
     "Promotions, demotions, switchovers, joins": ha.core.codes,
     "Commands that a node refuses": ha.adapter.codes,
+    "Pacemaker as the authority": ha.pacemaker.codes,
     "The broker": broker.codes,
     "Ledgers, of brokers and clients": understudy.ledger.codes,
     "Commands, the configuration, HTTP and the process": understudy.codes,

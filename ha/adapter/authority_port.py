@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ha.adapter import codes
 from ha.core.effects import ReadRegister, SwapRegister
+from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +50,9 @@ class AuthorityDesk:
     def __init__(self, kind: str, log: Callable[[str], None]) -> None:
         self._kind, self._log = kind, log
         self._requests: list[AuthorityRequest] = []
-        self.trouble = ""
-        """Why it commits nothing; empty if it does."""
-        self._reason = "it has not been asked yet" if kind != "manual" else ""
+        self.trouble: Coded | None = None
+        """Why it commits nothing; None if it does."""
+        self._said = codes.AUTHORITY_NOT_ASKED.say() if kind != "manual" else Coded("", "")
 
     def ask(self, request: AuthorityRequest) -> None:
         self._requests.append(request)
@@ -60,11 +62,14 @@ class AuthorityDesk:
         requests, self._requests = self._requests, []
         return requests
 
-    def stands(self, ok: bool, reason: str) -> None:
-        trouble = "" if ok else reason
+    def stands(self, ok: bool, said: Coded) -> None:
+        trouble = None if ok else said
         if trouble != self.trouble:
-            self._log(f"the authority: {trouble or f'it answers again: {reason}'}")
-        self.trouble, self._reason = trouble, reason
+            self._log(str(said.about("the authority answers again" if ok else "the authority")))
+        self.trouble, self._said = trouble, said
 
     def status(self) -> dict[str, Any]:
-        return {"kind": self._kind, "ok": not self.trouble, "reason": self.trouble or self._reason}
+        said = self._said
+        return {
+            "kind": self._kind, "ok": self.trouble is None, "code": said.code, "reason": said.sentence
+        }  # fmt: skip

@@ -38,6 +38,15 @@ NOT_SERVING = Code(
     "Ask the primary, which the reason names if the node knows it.",
 )
 
+# -- the authority
+
+AUTHORITY_NOT_ASKED = Code(
+    "authority-not-asked",
+    "it has not been asked yet",
+    "The node has just started, and has not had an answer of the authority yet.",
+    "Wait a few seconds.",
+)
+
 # -- definitions, users, permissions, policies
 
 DEFINITIONS_CHANGED = Code(

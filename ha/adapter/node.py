@@ -247,9 +247,9 @@ class Node:
         `unknown`. `reason`: a sentence for the log. Tick soon."""
         self._inbox.put(AuthorityAnswered(request_id, outcome, record, reason))
 
-    def authority_stands(self, ok: bool, reason: str) -> None:
+    def authority_stands(self, ok: bool, said: Coded) -> None:
         """The state of the authority, as the driver sees it."""
-        self.authority.stands(ok, reason)
+        self.authority.stands(ok, said)
 
     # -- time
 

@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, get_args
 
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.pacemaker import codes
 from ha.pacemaker.commands import CIBADMIN
+from understudy.shared.codes import Coded
 
 PATIENCE = 5.0
 """Seconds until a helper that says nothing is given up: by its own limit it has answered before."""
@@ -43,7 +45,7 @@ class Asker(Protocol):
         reason: str = "",
     ) -> None: ...  # fmt: skip
 
-    def authority_stands(self, ok: bool, reason: str) -> None:
+    def authority_stands(self, ok: bool, said: Coded) -> None:
         """For status and log: whether the authority answers, and how that comes about."""
 
 
@@ -116,16 +118,16 @@ class PacemakerDriver:
         process = self._process
         self._open[request_id] = self._loop.call_later(PATIENCE, self._late, request_id, False)
         if process is None or process.stdin is None or process.stdin.is_closing():
-            self._later(request_id, "the helper that asks the CIB is not running")
+            self._later(request_id, codes.HELPER_NOT_RUNNING.say())
         elif process.stdin.transport.get_write_buffer_size() > MOST_WAITING:
-            self._later(request_id, "the helper that asks the CIB does not read")
+            self._later(request_id, codes.HELPER_NOT_READING.say())
         else:
             process.stdin.write(json.dumps({"id": request_id, **question}).encode() + b"\n")
         self._probe_later()
 
-    def _later(self, request_id: int, reason: str) -> None:
+    def _later(self, request_id: int, said: Coded) -> None:
         """Not from within the tick that asks."""
-        self._loop.call_soon(self._answered, request_id, "unknown", None, reason)
+        self._loop.call_soon(self._answered, request_id, "unknown", None, said)
 
     def _probe_later(self) -> None:
         if self._probe is not None:
@@ -140,31 +142,34 @@ class PacemakerDriver:
     # -- answers
 
     def _answered(
-        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, reason: str
+        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, said: Coded
     ) -> None:
         timer = self._open.pop(request_id, None)
         if timer is None:
             return
         timer.cancel()
-        self._node.authority_stands(outcome != "unknown", reason)
+        self._node.authority_stands(outcome != "unknown", said)
         if request_id > 0:
-            self._node.authority_answered(request_id, outcome, record, self._clock(), reason)
+            self._node.authority_answered(request_id, outcome, record, self._clock(), said.sentence)
             self._tick_soon()
 
     def _late(self, request_id: int, again: bool) -> None:
         if not again:
             self._open[request_id] = self._loop.call_later(GRACE, self._late, request_id, True)
             return
-        self._answered(request_id, "unknown", None, "the helper that asks the CIB does not answer")
+        self._answered(request_id, "unknown", None, codes.HELPER_SILENT.say())
         self._kill()
 
     def _heard(self, line: bytes) -> None:
         """ValueError, KeyError, TypeError: not an answer of the helper."""
         answer = json.loads(line)
-        request_id, outcome, record, reason = (answer[key] for key in ("id", "outcome", "record", "reason"))
-        if outcome not in get_args(AuthorityOutcome) or not isinstance(reason, str):
+        request_id, outcome, record = (answer[key] for key in ("id", "outcome", "record"))
+        code, reason = answer["code"], answer["reason"]
+        if outcome not in get_args(AuthorityOutcome) or not (
+            isinstance(code, str) and isinstance(reason, str)
+        ):
             raise ValueError(f"not an answer: {answer!r:.100}")
-        self._answered(int(request_id), outcome, record, reason)
+        self._answered(int(request_id), outcome, record, Coded(code, reason))
 
     # -- the process
 
@@ -178,7 +183,7 @@ class PacemakerDriver:
             self._node.authority_stands(False, why)
             await asyncio.sleep(RESTART)
 
-    async def _live(self) -> str:
+    async def _live(self) -> Coded:
         """One life of the helper; returns how it ended."""
         try:
             process = await asyncio.create_subprocess_exec(
@@ -186,7 +191,7 @@ class PacemakerDriver:
                 start_new_session=True, limit=LONGEST, env={**os.environ, "PATH": search_path()},
             )  # fmt: skip
         except OSError as error:
-            return f"the helper that asks the CIB cannot be started: {error.strerror}"
+            return codes.HELPER_NOT_STARTED.say(cause=error.strerror)
         self._process = process
         assert process.stdout is not None
         self._probe_now()
@@ -196,10 +201,10 @@ class PacemakerDriver:
         except (ValueError, KeyError, TypeError) as error:
             self._kill()
             await process.wait()
-            return f"the helper that asks the CIB said what is no answer: {' '.join(str(error).split())}"
+            return codes.HELPER_NONSENSE.say(fault=" ".join(str(error).split()))
         code = await process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"the helper that asks the CIB has ended ({how}); it is started again"
+        return codes.HELPER_ENDED.say(how=how)
 
     def _kill(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -5,7 +5,7 @@ its standard input, and with its parent. It never imports the broker.
 
     {"id": 1, "kind": "read"}
     {"id": 2, "kind": "swap", "expected": [5, 1], "record": {...}}       expected: null: there is none
-    -> {"id": 2, "outcome": "done", "record": {...}, "reason": "..."}
+    -> {"id": 2, "outcome": "done", "record": {...}, "code": "pacemaker-agreed", "reason": "..."}
 
 Each request is answered once, shortly after LIMIT at the latest. Whatever goes wrong is `unknown`.
 """
@@ -23,8 +23,9 @@ import time
 from typing import Any
 
 from ha.core.record.in_sync_record import RecordVersion
-from ha.pacemaker import commands
+from ha.pacemaker import codes, commands
 from ha.pacemaker.procedure import CibAnswer, Procedure, Register, read, swap
+from understudy.shared.codes import Coded
 
 LIMIT = 4.0
 """Seconds for one request, all its commands together."""
@@ -53,20 +54,20 @@ class Helper:
         if self._busy.acquire(blocking=False):
             threading.Thread(target=self._work, args=(request,), daemon=True).start()
         else:
-            self._answer(request, CibAnswer("unknown", None, "too many questions at once"))
+            self._answer(request, CibAnswer("unknown", None, codes.HELPER_BUSY.say()))
 
     def _work(self, request: dict[str, Any]) -> None:
         try:
             answer = self._ask(request)
         except Exception as error:
-            answer = CibAnswer("unknown", None, f"the helper failed: {' '.join(repr(error).split())}")
+            answer = CibAnswer("unknown", None, codes.HELPER_FAILED.say(error=" ".join(repr(error).split())))
         finally:
             self._busy.release()
         self._answer(request, answer)
 
     def _ask(self, request: dict[str, Any]) -> CibAnswer:
         deadline = time.monotonic() + LIMIT
-        if trouble := self._find_node():
+        if (trouble := self._find_node()) is not None:
             return CibAnswer("unknown", None, trouble)
         register = Register(self._node, self._set_id)
         if request["kind"] == "read":
@@ -75,19 +76,20 @@ class Helper:
         version = RecordVersion(*expected) if expected is not None else None
         return carry_out(swap(register, version, request["record"]), deadline)
 
-    def _find_node(self) -> str:
-        """Ask for this node's name. Returns why it is not known, or nothing."""
+    def _find_node(self) -> Coded | None:
+        """Ask for this node's name. Returns why it is not known, or None."""
         if self._node:
-            return ""
+            return None
         (result,) = commands.run_words([["crm_node", "--name"]], commands.PATIENCE)
         if result.code != 0 or not result.output.strip():
-            return f"this node's name in the cluster is not known: {result.error or 'crm_node says nothing'}"
+            return codes.NAME_UNKNOWN.say(cause=result.error or "crm_node says nothing")
         self._node = result.output.strip()
-        return ""
+        return None
 
     def _answer(self, request: dict[str, Any], answer: CibAnswer) -> None:
         document = {
-            "id": request["id"], "outcome": answer.outcome, "record": answer.record, "reason": answer.reason,
+            "id": request["id"], "outcome": answer.outcome, "record": answer.record,
+            "code": answer.said.code, "reason": answer.said.sentence,
         }  # fmt: skip
         line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
         with self._writing:
@@ -105,7 +107,7 @@ def carry_out(procedure: Procedure, deadline: float) -> CibAnswer:
         answer: CibAnswer = end.value
         return answer
     procedure.close()
-    return CibAnswer("unknown", None, f"the CIB was not asked through within {LIMIT:g} s")
+    return CibAnswer("unknown", None, codes.CIB_SLOW.say(limit=LIMIT))
 
 
 def _end_with(parent: int) -> None:

@@ -30,8 +30,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ha.core.record.in_sync_record import RecordVersion
+from ha.pacemaker import codes
 from ha.pacemaker.cib import CibError, CibView, read_cib, set_xml
 from ha.pacemaker.standing import Standing, Votes, judge, members, wants_votes
+from understudy.shared.codes import Coded
 
 TRIES = 4
 """How often copies are looked at, at most, while a change is on its way between them."""
@@ -108,11 +110,11 @@ class Result:
 
 @dataclass(slots=True, frozen=True)
 class CibAnswer:
-    """The outcome as `Node.authority_answered` takes it, and a sentence."""
+    """The outcome as `Node.authority_answered` takes it, and how it comes about."""
 
     outcome: Outcome
     record: dict[str, Any] | None
-    reason: str
+    said: Coded
 
 
 Procedure = Generator[list[Command], list[Result], CibAnswer]
@@ -123,8 +125,8 @@ def read(register: Register) -> Procedure:
     """Read the register: `done` with the record, or with None if there is none."""
     view, standing = yield from _look(register)
     if not standing.ok:
-        return _unknown(standing.reason)
-    return CibAnswer("done", view.document, standing.reason)
+        return _unknown(standing.said)
+    return CibAnswer("done", view.document, standing.said)
 
 
 def swap(register: Register, expected: RecordVersion | None, record: Mapping[str, Any]) -> Procedure:
@@ -132,30 +134,30 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
     that is held; it may be this very record, from an earlier swap whose answer was lost."""
     view, standing = yield from _look(register)
     if not standing.ok:
-        return _unknown(f"{standing.reason}; nothing was written")
+        return _unknown(standing.said + "; nothing was written")
     if view.document == record:
         answer = yield from _there(register, view, standing, record, ())
         return answer if answer.outcome != "done" else _conflict(view)
     if early := _included_early(view, standing, record):
-        return CibAnswer("not yet", None, f"{early} has not joined the cluster yet, and is included then")
+        return CibAnswer("not yet", None, codes.NODE_JOINING.say(nodes=early))
     if standing.without and view.version == expected:
         view, standing = yield from _outrank(register, view)
         if not standing.ok:
-            return _unknown(f"{standing.reason}; nothing was written")
+            return _unknown(standing.said + "; nothing was written")
     if view.version != expected:
         return _conflict(view)
     away = [name for name in standing.without if not _hears(view, name)]
     (written,) = yield [_write(register, expected, record)]
     if written.code not in (0, NO_SUCH, EXISTS):
-        return _unknown(f"the CIB may have the new record or not: {_said(written)}")
+        return _unknown(codes.WRITE_UNSURE.say(cause=_said(written)))
     view, standing = yield from _look(register)
     if not standing.ok:
-        return _unknown(f"the CIB may have the new record or not: {standing.reason}")
+        return _unknown(standing.said.about("the CIB may have the new record or not"))
     if view.document == record:
         answer = yield from _there(register, view, standing, record, away)
         return answer if written.code == 0 or answer.outcome != "done" else _conflict(view)
     if view.version == expected:
-        return _unknown("the CIB holds the record of before the swap")
+        return _unknown(codes.WRITE_UNDONE.say())
     return _conflict(view)
 
 
@@ -167,10 +169,10 @@ def _there(
     if set(standing.without) - set(away):
         view, standing = yield from _outrank(register, view)
         if not standing.ok:
-            return _unknown(f"the CIB has the new record, but may lose it: {standing.reason}")
+            return _unknown(standing.said.about("the CIB has the new record, but may lose it"))
         if view.document != record:
             return _conflict(view)
-    return CibAnswer("done", view.document, standing.reason)
+    return CibAnswer("done", view.document, standing.said)
 
 
 def _write(register: Register, expected: RecordVersion | None, record: Mapping[str, Any]) -> Command:
@@ -206,11 +208,12 @@ def _outrank(register: Register, view: CibView) -> _Looking:
         here = (register.node, register.set_id, view.admin_epoch, view.epoch, version)
         (raised,) = yield [RaiseAdminEpoch(*here)]
         if raised.code not in (0, NO_SUCH):
-            return CibView(), Standing(False, f"the CIB's admin_epoch cannot be raised: {_said(raised)}")
+            return CibView(), Standing(False, codes.ADMIN_EPOCH_STUCK.say(cause=_said(raised)))
         view, standing = yield from _look(register)
         if not standing.ok or view.admin_epoch >= aim or view.version != version:
             return view, standing
-    return view, Standing(False, f"the CIB's admin_epoch is {view.admin_epoch}, not {aim}")
+    stays = f"it is {view.admin_epoch}, not {aim}"
+    return view, Standing(False, codes.ADMIN_EPOCH_STUCK.say(cause=stays))
 
 
 def _look(register: Register) -> _Looking:
@@ -220,7 +223,7 @@ def _look(register: Register) -> _Looking:
         if standing.ok or not standing.again or not left:
             break
     if standing.ok and view.damage:
-        standing = Standing(False, f"{view.damage}; it is left as it is")
+        standing = Standing(False, codes.RECORD_DAMAGED.say(damage=view.damage))
     return view, standing
 
 
@@ -228,7 +231,7 @@ def _look_once(register: Register) -> _Looking:
     (local,) = yield [QueryCib()]
     view = _view(local, register)
     if isinstance(view, str):
-        return CibView(), Standing(False, f"this node's CIB cannot be read: {view}")
+        return CibView(), Standing(False, codes.UNREADABLE.say(cause=view))
     others = members(view, register.node)
     commands: list[Command] = [QueryCib(name) for name in others]
     if asks := wants_votes(view, register.node):
@@ -254,8 +257,8 @@ def _said(result: Result) -> str:
 
 def _conflict(view: CibView) -> CibAnswer:
     held = f"version {view.version.epoch}.{view.version.revision}" if view.version else "no record"
-    return CibAnswer("conflict", view.document, f"the CIB holds {held}")
+    return CibAnswer("conflict", view.document, codes.CONFLICT.say(held=held))
 
 
-def _unknown(reason: str) -> CibAnswer:
-    return CibAnswer("unknown", None, reason)
+def _unknown(said: Coded) -> CibAnswer:
+    return CibAnswer("unknown", None, said)

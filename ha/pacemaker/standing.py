@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ha.pacemaker import codes
 from ha.pacemaker.cib import CibView
+from understudy.shared.codes import Coded
 
 LEAST_VOTES = 3
 
@@ -39,8 +41,8 @@ class Votes:
 @dataclass(slots=True, frozen=True)
 class Standing:
     ok: bool
-    reason: str
-    """One sentence."""
+    said: Coded
+    """How that comes about."""
     again: bool = False
     """Not now, but perhaps in a moment: a change is on its way from copy to copy."""
     without: tuple[str, ...] = ()
@@ -62,46 +64,45 @@ def judge(
 ) -> Standing:  # fmt: skip
     """`copies`: one for each of `members`, or why there is none. `votes`: where `wants_votes`, or why there
     are none."""
-    if trouble := _myself(view, me):
+    if (trouble := _myself(view, me)) is not None:
         return Standing(False, trouble)
     lost: list[str] = []
     without: list[str] = []
     for name in sorted(view.nodes.keys() - {me}):
         state = view.nodes[name]
         if state is None or not (state.up or state.down or state.lost):
-            return Standing(False, f"{name} was not seen since the cluster started, and not fenced")
+            return Standing(False, codes.UNSEEN.say(node=name))
         if state.down or state.lost:
             without.append(name)
             lost += [name] if state.lost and not state.down else []
             continue
         copy = copies.get(name, "not asked")
         if isinstance(copy, str):
-            return Standing(False, f"{name} is a member, but its own CIB does not answer: {copy}")
+            return Standing(False, codes.MEMBER_SILENT.say(node=name, cause=copy))
         mine = copy.nodes.get(me)
         if mine is None or not mine.joined:
-            return Standing(False, f"{name} is a member, but has not got this node as one", again=True)
+            return Standing(False, codes.MEMBER_DISAGREES.say(node=name), again=True)
         if copy.content != view.content:
-            return Standing(False, f"{name} has another copy of the record than this node", again=True)
+            return Standing(False, codes.RECORD_DIFFERS.say(node=name), again=True)
         if copy.admin_epoch != view.admin_epoch:
-            return Standing(False, f"{name} has another admin_epoch than this node", again=True)
+            return Standing(False, codes.ADMIN_EPOCH_DIFFERS.say(node=name), again=True)
     if lost:
         return _by_quorum(view, me, lost, votes, tuple(without))
-    reason = "all other nodes have the same record, or are shut down or fenced"
-    return Standing(True, reason, without=tuple(without))
+    return Standing(True, codes.AGREED.say(), without=tuple(without))
 
 
-def _myself(view: CibView, me: str) -> str:
+def _myself(view: CibView, me: str) -> Coded | None:
     """Why this node's own state in the cluster rules out a judgement."""
     state = view.nodes.get(me)
     if me not in view.nodes:
-        return f"the CIB has no node {me}"
+        return codes.NO_NODE.say(node=me)
     if len(view.nodes) == 1:
-        return f"the CIB has no node but {me}"
+        return codes.ALONE.say(node=me)
     if state is None or not state.joined:
-        return f"this node, {me}, has not joined the cluster"
+        return codes.NOT_JOINED.say(node=me)
     if state.expected != "member":
-        return f"this node, {me}, is leaving the cluster, or was fenced"
-    return ""
+        return codes.LEAVING.say(node=me)
+    return None
 
 
 def _by_quorum(
@@ -112,15 +113,12 @@ def _by_quorum(
     if not view.fencing:
         unproven += " (stonith-enabled is false)"
     if votes is None or isinstance(votes, str):
-        return Standing(False, f"{unproven}, and corosync does not tell of quorum: {votes or 'not asked'}")
+        return Standing(False, codes.VOTES_UNKNOWN.say(lost=unproven, cause=votes or "not asked"))
     if not votes.quorate:
-        return Standing(False, f"{unproven}, and there is no quorum here")
+        return Standing(False, codes.NO_QUORUM.say(lost=unproven))
     if votes.two_node or votes.expected < LEAST_VOTES:
-        return Standing(False, f"{unproven}, and quorum of two votes proves nothing")
+        return Standing(False, codes.TWO_VOTES.say(lost=unproven))
     here = {me, *members(view, me)}
     if not votes.nodes <= {view.ids.get(name, "") for name in here}:
-        return Standing(
-            False, f"{unproven}, and corosync has others in this partition than the CIB", again=True
-        )
-    reason = f"{who} lost, but this side has quorum of {votes.expected} votes"
-    return Standing(True, reason, without=without)
+        return Standing(False, codes.PARTITIONS_DIFFER.say(lost=unproven), again=True)
+    return Standing(True, codes.QUORUM.say(nodes=who, votes=votes.expected), without=without)

@@ -10,6 +10,7 @@ from ha.core.ha_broker import HaBroker
 from ha.core.membership import Member
 from ha.core.role import OwnIdentity
 from ha.core.wire.link import VERSION
+from understudy.shared.codes import Coded
 
 READY = ("ready", "active", "standalone", "recovering")
 """Statuses of a node that serves, or could at once."""
@@ -19,7 +20,7 @@ LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", 
 
 
 def status_of(
-    core: HaBroker, me: OwnIdentity, vhosts: VirtualHosts, position: Position, trouble: str = ""
+    core: HaBroker, me: OwnIdentity, vhosts: VirtualHosts, position: Position, trouble: Coded | None = None
 ) -> dict[str, Any]:
     """The state of the node now. `trouble`: with the authority. `dequeues`: how many wait to be written to
     store and link, and the longest wait of any, in seconds."""
@@ -159,7 +160,7 @@ def _clock(member: Member) -> str:
     return member.clock.words(member.name) if member.connected and member.clock.apart else ""
 
 
-def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
+def _with_troubles(core: HaBroker, reason: str, authority: Coded | None) -> str:
     """Adds what keeps the running brokers apart, unless the reason says so already; that this node is not in
     its own list; and what keeps the authority from committing."""
     troubles = [each for each in core.peers.troubles() if each not in reason]
@@ -169,7 +170,7 @@ def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
     troubles += [clock for member in members if (clock := _clock(member))]
     if left_out := core.peers.left_out():
         troubles.append(left_out)
-    if authority:
+    if authority is not None:
         troubles.append(f"the authority commits nothing: {authority}")
     return "; ".join([reason, *troubles])
 

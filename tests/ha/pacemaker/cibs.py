@@ -95,7 +95,7 @@ class VirtualCibs:
         except StopIteration as end:
             answer = end.value
         assert isinstance(answer, CibAnswer)
-        assert answer.reason and "\n" not in answer.reason
+        assert answer.said.sentence and "\n" not in answer.said.sentence
         return answer
 
     def result(self, here: str, command: Command) -> Result:

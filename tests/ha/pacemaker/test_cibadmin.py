@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ha.core.record.in_sync_record import RecordVersion
-from ha.pacemaker import commands
+from ha.pacemaker import codes, commands
 from ha.pacemaker.cib import read_cib
 from ha.pacemaker.driver import search_path
 from ha.pacemaker.helper import carry_out
@@ -89,9 +89,11 @@ def test_other_sets_are_left_alone(file: Path) -> None:
 
 
 def test_the_procedure_from_nothing_on(file: Path) -> None:
-    assert patiently(read(A)) == CibAnswer("done", None, patiently(read(A)).reason)
+    assert patiently(read(A)) == CibAnswer("done", None, codes.AGREED.say())
     assert patiently(swap(A, None, record())).outcome == "done"
-    assert patiently(swap(A, None, record())) == CibAnswer("conflict", record(), "the CIB holds version 5.1")
+    assert patiently(swap(A, None, record())) == CibAnswer(
+        "conflict", record(), codes.CONFLICT.say(held="version 5.1")
+    )
     awkward = record(5, 2) | {"names": {"a" * 8: "\"<&'\\ é\n" + "x" * 90}}
     assert patiently(swap(A, version_of(record()), awkward)).outcome == "done"
     assert patiently(read(A)).record == awkward == held(file)
@@ -106,7 +108,7 @@ def test_a_tampered_attribute_is_named_and_nothing_is_lost(file: Path) -> None:
     for procedure in (read(A), swap(A, version_of(record()), record(5, 2)), swap(A, None, record(5, 2))):
         answer = patiently(procedure)
         assert answer.outcome == "unknown"
-        assert "cluster_property_set 'understudy': attribute understudy-version is 'five'" in answer.reason
+        assert answer.said.code == codes.RECORD_DAMAGED.name and "'five'" in answer.said.sentence
     assert file.read_text() == before
 
 
@@ -142,4 +144,4 @@ def test_the_admin_epoch_is_raised_in_a_copy_that_is_as_expected_only(file: Path
 def test_a_file_that_is_no_cib_is_unknown(file: Path) -> None:
     file.write_text("<html/>")
     answer = patiently(read(A))
-    assert answer.outcome == "unknown" and "cibadmin" in answer.reason
+    assert (answer.outcome, answer.said.code) == ("unknown", codes.UNREADABLE.name)

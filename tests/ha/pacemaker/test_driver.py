@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.pacemaker import codes
 from ha.pacemaker import driver as driver_module
 from ha.pacemaker.driver import PacemakerDriver, helper_words
 from tests.ha.pacemaker.cibs import DOWN, LOST, MEMBER, record
 from tests.ha.pacemaker.fakes import DEADLINE, Commands, gone
+from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,7 +31,7 @@ class Asking:
     def __init__(self) -> None:
         self.wanted: list[AuthorityRequest] = []
         self.answers: list[tuple[int, str, dict[str, Any] | None]] = []
-        self.stands: list[tuple[bool, str]] = []
+        self.stands: list[tuple[bool, Coded]] = []
         self.told = asyncio.Event()
 
     def wants_authority(self) -> list[AuthorityRequest]:
@@ -43,8 +45,8 @@ class Asking:
         self.answers.append((request_id, outcome, record))
         self.told.set()
 
-    def authority_stands(self, ok: bool, reason: str) -> None:
-        self.stands.append((ok, reason))
+    def authority_stands(self, ok: bool, said: Coded) -> None:
+        self.stands.append((ok, said))
         self.told.set()
 
     async def until(self, true: Callable[[], bool]) -> None:
@@ -100,7 +102,7 @@ def test_it_is_asked_again_while_the_node_is_quiet(fake: Commands, monkeypatch: 
         async with running() as (node, _):
             await node.until(lambda: bool(node.stands))
             fake.whole({"a": MEMBER, "b": LOST})
-            await node.until(lambda: "b is lost and not fenced" in node.stands[-1][1])
+            await node.until(lambda: node.stands[-1][1].code == codes.VOTES_UNKNOWN.name)
             assert not node.stands[-1][0]
             fake.whole({"a": MEMBER, "b": DOWN})
             await node.until(lambda: node.stands[-1][0])
@@ -148,9 +150,7 @@ def test_a_helper_that_dies_leaves_unknowns_and_is_started_again(fake: Commands,
             os.kill(first, number)
             await node.until(lambda: len(node.answers) == 2)
             assert node.answers == [(1, "unknown", None), (2, "unknown", None)]
-            assert node.stands[-1] == (
-                False, f"the helper that asks the CIB has ended (signal {int(number)}); it is started again"
-            )  # fmt: skip
+            assert node.stands[-1] == (False, codes.HELPER_ENDED.say(how=f"signal {int(number)}"))
             fake.whole({"a": MEMBER, "b": DOWN})
             await node.until(lambda: node.stands[-1][0])
             assert driver.pid not in (None, first)
@@ -185,9 +185,12 @@ def test_a_helper_that_stands_still_is_replaced(fake: Commands, monkeypatch: pyt
 @pytest.mark.parametrize(
     "said",
     [
-        "hello", "[]", "{}", '{"id": 1}', '{"id": 1, "outcome": "yes", "record": null, "reason": ""}',
-        '{"id": 1, "outcome": "done", "record": null, "reason": 5}', "x" * (driver_module.LONGEST + 10),
-        "\xff\xfe",
+        "hello", "[]", "{}", '{"id": 1}',
+        '{"id": 1, "outcome": "yes", "record": null, "code": "x", "reason": ""}',
+        '{"id": 1, "outcome": "done", "record": null, "reason": ""}',
+        '{"id": 1, "outcome": "done", "record": null, "code": "x", "reason": 5}',
+        '{"id": 1, "outcome": "done", "record": null, "code": null, "reason": ""}',
+        "x" * (driver_module.LONGEST + 10), "\xff\xfe",
     ],
 )  # fmt: skip
 def test_a_helper_that_talks_nonsense_is_replaced(fake: Commands, tmp_path: Path, said: str) -> None:
@@ -197,7 +200,7 @@ def test_a_helper_that_talks_nonsense_is_replaced(fake: Commands, tmp_path: Path
 
     async def scenario() -> None:
         async with running([sys.executable, "-c", script]) as (node, _):
-            await node.until(lambda: any("what is no answer" in why for ok, why in node.stands if not ok))
+            await node.until(lambda: any(said.code == codes.HELPER_NONSENSE.name for ok, said in node.stands))
             assert not node.answers and not any(ok for ok, _ in node.stands)
 
     play(scenario)
@@ -211,9 +214,7 @@ def test_a_helper_that_cannot_be_started_is_said_again_and_again(
     async def scenario() -> None:
         async with running(["/does/not/exist"]) as (node, driver):
             await node.until(lambda: len(node.stands) > 3)
-            assert node.stands[0] == (
-                False, "the helper that asks the CIB cannot be started: No such file or directory"
-            )  # fmt: skip
+            assert node.stands[0] == (False, codes.HELPER_NOT_STARTED.say(cause="No such file or directory"))
             node.wanted = [AuthorityRequest(1, "read")]
             driver.carry()
             await node.until(lambda: bool(node.answers))
@@ -230,7 +231,7 @@ def test_a_late_answer_is_nobodys(fake: Commands, monkeypatch: pytest.MonkeyPatc
             await node.until(lambda: bool(node.stands))
             node.wanted = [AuthorityRequest(1, "read")]
             driver.carry()
-            driver._answered(1, "unknown", None, "given up")
+            driver._answered(1, "unknown", None, codes.HELPER_SILENT.say())
             node.wanted = [AuthorityRequest(2, "read")]
             driver.carry()
             await node.until(lambda: (2, "done", None) in node.answers)

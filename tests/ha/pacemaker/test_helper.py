@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ha.pacemaker import commands
+from ha.pacemaker import codes, commands
 from ha.pacemaker.commands import parse_votes
 from ha.pacemaker.helper import LIMIT
 from ha.pacemaker.procedure import AskQuorum
@@ -56,6 +56,7 @@ def test_a_cibadmin_that_misbehaves(fake: Commands, script: str, words: str) -> 
             answer = helper.ask(kind, **more)
             assert time.monotonic() - began < TAKES
             assert (answer["id"], answer["outcome"], answer["record"]) == (1, "unknown", None)
+            assert answer["code"] == codes.UNREADABLE.name
             assert words in answer["reason"] and "\n" not in answer["reason"]
         assert helper.process.poll() is None
         fake.whole({"a": MEMBER, "b": DOWN})
@@ -74,7 +75,8 @@ def test_a_cibadmin_that_cannot_be_run(fake: Commands, made: str) -> None:
     environment = fake.environment | {"PATH": str(fake.folder)}
     with HelperProcess(environment, "--node", "a") as helper:
         answer = helper.ask()
-    assert answer["outcome"] == "unknown" and "cannot run cibadmin" in answer["reason"]
+    assert (answer["outcome"], answer["code"]) == ("unknown", codes.UNREADABLE.name)
+    assert "cannot run cibadmin" in answer["reason"]
 
 
 def test_a_write_that_hangs_may_have_been_made(fake: Commands) -> None:
@@ -83,7 +85,7 @@ def test_a_write_that_hangs_may_have_been_made(fake: Commands) -> None:
     fake.put("cibadmin", f'case "$*" in *--query*) {query};; *) exec sleep 1000;; esac')
     with HelperProcess(fake.environment) as helper:
         answer = helper.ask("swap", expected=None, record=record())
-    assert answer["outcome"] == "unknown" and "may have the new record or not" in answer["reason"]
+    assert (answer["outcome"], answer["code"]) == ("unknown", codes.WRITE_UNSURE.name)
 
 
 def test_other_questions_are_answered_while_one_hangs(fake: Commands) -> None:
@@ -103,8 +105,7 @@ def test_a_name_that_is_not_known_yet(fake: Commands) -> None:
     fake.put("crm_node", "echo Connection refused >&2; exit 102")
     with HelperProcess(fake.environment) as helper:
         answer = helper.ask()
-        assert answer["outcome"] == "unknown"
-        assert "this node's name in the cluster is not known" in answer["reason"]
+        assert (answer["outcome"], answer["code"]) == ("unknown", codes.NAME_UNKNOWN.name)
         fake.put("crm_node", "echo a")
         assert helper.ask()["outcome"] == "done"
         fake.put("crm_node", "exit 1")
@@ -114,10 +115,12 @@ def test_a_name_that_is_not_known_yet(fake: Commands) -> None:
 def test_quorum_that_is_not_told(fake: Commands) -> None:
     fake.whole({"a": MEMBER, "b": LOST})
     with HelperProcess(fake.environment) as helper:
-        assert "does not tell of quorum: corosync-quorumtool: no corosync" in helper.ask()["reason"]
+        answer = helper.ask()
+        assert answer["code"] == codes.VOTES_UNKNOWN.name
+        assert "corosync-quorumtool: no corosync" in answer["reason"]
         fake.put("corosync-quorumtool", f"cat <<'X'\n{QDEVICE}\nX")
         answer = helper.ask()
-    assert answer["outcome"] == "done" and "quorum of 3 votes" in answer["reason"]
+    assert (answer["outcome"], answer["code"]) == ("done", codes.QUORUM.name)
 
 
 def test_it_ends_with_its_input_whatever_hangs(fake: Commands) -> None:

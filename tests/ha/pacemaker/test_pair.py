@@ -17,6 +17,7 @@ from typing import Any, Self
 import pika
 import pytest
 
+from ha.pacemaker import codes
 from ha.pacemaker.cib import CibError, CibView, read_cib
 from ha.pacemaker.driver import search_path
 from resource_agent.control_client import ask
@@ -118,7 +119,8 @@ def test_the_record_is_in_the_cib_and_a_node_in_it_is_promoted(pair: CibPair) ->
     assert pair.authority("left") == {
         "kind": "pacemaker",
         "ok": True,
-        "reason": "all other nodes have the same record, or are shut down or fenced",
+        "code": codes.AGREED.name,
+        "reason": codes.AGREED.sentence,
     }
     pair.kill("left")
     pair.state("left", DOWN)
@@ -136,8 +138,9 @@ def test_nobody_goes_on_alone_while_the_other_is_lost_and_not_fenced(pair: CibPa
         pair.kill("right")
         pair.until(lambda: not pair.authority("left").get("ok", True), "the lost node to be seen")
         answer = pair.answer("left")
-        assert "right is lost and not fenced" in answer["authority"]["reason"]
-        assert "the authority commits nothing: right is lost and not fenced" in answer["reason"]
+        told = answer["authority"]
+        assert told["code"].startswith("pacemaker-") and "right" in told["reason"]
+        assert f"the authority commits nothing: {told['reason']} ({told['code']})" in answer["reason"]
         assert pair.record()["in_sync"] != []
         pair.state("right", DOWN)
         pair.until(lambda: pair.record()["in_sync"] == [], "the exclusion of the fenced node")
@@ -153,8 +156,9 @@ def test_a_tampered_attribute_is_named_and_nothing_is_lost(pair: CibPair) -> Non
     attribute = "//nvpair[@name='understudy-version']"
     pair.modify(attribute, f'<nvpair id="{SET}-understudy-version" value="yesterday"/>')
     pair.until(lambda: not pair.authority("left").get("ok", True), "the damage to be seen")
-    said = f"the CIB's cluster_property_set '{SET}': attribute understudy-version is 'yesterday'"
-    assert said in pair.authority("left")["reason"] and said in pair.answer("left")["reason"]
+    told = pair.authority("left")
+    assert told["code"] == codes.RECORD_DAMAGED.name and "'yesterday'" in told["reason"]
+    assert told["reason"] in pair.answer("left")["reason"]
     with channel_of(pair, "left") as channel:
         channel.confirm_delivery()
         channel.queue_declare("q", durable=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ha.pacemaker import codes
 from ha.pacemaker.procedure import (
     NO_SUCH,
     AskQuorum,
@@ -82,7 +83,7 @@ def test_a_member_whose_daemon_does_not_answer_leaves_it_unknown() -> None:
     cibs = whole("a", "b")
     cibs.reaches = lambda here, there: here == there
     answer = cibs.run("a", swap(A, None, record()))
-    assert answer.outcome == "unknown" and "b is a member" in answer.reason and not cibs.sets
+    assert (answer.outcome, answer.said.code) == ("unknown", codes.MEMBER_SILENT.name) and not cibs.sets
 
 
 def test_nothing_is_written_while_a_node_is_lost_and_not_fenced() -> None:
@@ -90,7 +91,7 @@ def test_nothing_is_written_while_a_node_is_lost_and_not_fenced() -> None:
     cibs.states["a"]["b"] = LOST
     cibs.votes["a"] = Votes(True, 2, True, frozenset({"1"}))
     answer = cibs.run("a", swap(A, None, record()))
-    assert answer.outcome == "unknown" and "b is lost and not fenced" in answer.reason
+    assert (answer.outcome, answer.said.code) == ("unknown", codes.TWO_VOTES.name)
     assert cibs.asked == [QueryCib(), AskQuorum()]
 
 
@@ -119,7 +120,8 @@ def test_a_partition_between_look_and_write_leaves_it_unknown() -> None:
 
     cibs.on_write = cut
     answer = cibs.run("a", swap(A, None, record()))
-    assert answer.outcome == "unknown" and "may have the new record or not" in answer.reason
+    assert (answer.outcome, answer.said.code) == ("unknown", codes.MEMBER_SILENT.name)
+    assert answer.said.sentence.startswith("the CIB may have the new record or not: ")
 
 
 def test_a_copy_that_lags_is_looked_at_again() -> None:
@@ -143,7 +145,7 @@ def test_copies_that_stay_apart_are_unknown_after_some_looks() -> None:
     cibs = whole("a", "b")
     cibs.sets = {"a": set_of(record()), "b": set_of(record(5, 2))}
     answer = cibs.run("a", read(A))
-    assert answer.outcome == "unknown" and "another copy" in answer.reason
+    assert (answer.outcome, answer.said.code) == ("unknown", codes.RECORD_DIFFERS.name)
     assert len(cibs.asked) == 8
 
 
@@ -152,7 +154,7 @@ def test_an_answer_without_sense_is_unknown() -> None:
     next(procedure)
     with pytest.raises(StopIteration) as end:
         procedure.send([Result(0, "<html/>")])
-    assert end.value.value.outcome == "unknown" and "cannot be read" in end.value.value.reason
+    assert (end.value.value.outcome, end.value.value.said.code) == ("unknown", codes.UNREADABLE.name)
 
 
 def test_a_tampered_set_is_left_as_it_is_and_named() -> None:
@@ -160,8 +162,8 @@ def test_a_tampered_set_is_left_as_it_is_and_named() -> None:
     tampered = set_of(record()).replace("5.1", "five")
     cibs.sets = dict.fromkeys("ab", tampered)
     for answer in (cibs.run("a", read(A)), cibs.run("a", swap(A, version_of(record()), record(5, 2)))):
-        assert answer.outcome == "unknown"
-        assert "'understudy'" in answer.reason and "understudy-version is 'five'" in answer.reason
+        assert (answer.outcome, answer.said.code) == ("unknown", codes.RECORD_DAMAGED.name)
+        assert "'understudy'" in answer.said.sentence and "'five'" in answer.said.sentence
     assert cibs.sets == dict.fromkeys("ab", tampered)
 
 
@@ -211,7 +213,7 @@ def test_who_was_given_up_by_a_member_raises_nothing(given_up: dict[str, str]) -
     cibs.states["a"]["c"] = DOWN
     cibs.states["b"]["a"] = cibs.states["c"]["a"] = given_up
     answer = cibs.run("a", swap(A, version_of(record()), record(5, 2)))
-    assert answer.outcome == "unknown" and "b is a member, but has not got this node as one" in answer.reason
+    assert (answer.outcome, answer.said.code) == ("unknown", codes.MEMBER_DISAGREES.name)
     assert not cibs.admin_epochs and set(cibs.sets.values()) == {set_of(record())}
     assert cibs.run("a", read(A)).outcome == "unknown"
 
@@ -222,7 +224,7 @@ def test_a_raise_counts_only_where_all_members_have_made_it() -> None:
     cibs.states["a"]["c"] = cibs.states["b"]["c"] = DOWN
     cibs.on_raise = lambda here: cibs.admin_epochs.pop("b")
     answer = cibs.run("a", swap(A, version_of(record()), record(5, 2)))
-    assert answer.outcome == "unknown" and "b has another admin_epoch than this node" in answer.reason
+    assert (answer.outcome, answer.said.code) == ("unknown", codes.ADMIN_EPOCH_DIFFERS.name)
     assert set(cibs.sets.values()) == {set_of(record())}
 
 
@@ -262,7 +264,7 @@ def test_nobody_is_included_before_its_node_has_joined(
     if done:
         assert answer.outcome == "done"
         return
-    assert answer.outcome == "not yet" and "b has not joined the cluster yet" in answer.reason
+    assert (answer.outcome, answer.said) == ("not yet", codes.NODE_JOINING.say(nodes="b"))
     assert not [c for c in cibs.asked if isinstance(c, (*WRITES, RaiseAdminEpoch))]
     cibs.states["a"]["b"] = cibs.states["c"]["b"] = MEMBER
     assert cibs.run("a", swap(A, version_of(before), after)).outcome == "done"
@@ -306,10 +308,10 @@ def test_a_read_and_a_swap_that_comes_too_late_raise_nothing() -> None:
     assert not cibs.admin_epochs
 
 
-@pytest.mark.parametrize(("result", "said"), [
-    (Result(None, error="no answer"), "no answer"), (Result(0), "admin_epoch is 0, not 1"),
+@pytest.mark.parametrize(("result", "cause"), [
+    (Result(None, error="no answer"), "no answer"), (Result(0), "it is 0, not 1"),
 ])  # fmt: skip
-def test_without_the_higher_admin_epoch_nothing_is_written(result: Result, said: str) -> None:
+def test_without_the_higher_admin_epoch_nothing_is_written(result: Result, cause: str) -> None:
     cibs = whole("a", "b")
     cibs.states["a"]["b"] = DOWN
     procedure = swap(A, None, record())
@@ -318,7 +320,8 @@ def test_without_the_higher_admin_epoch_nothing_is_written(result: Result, said:
         while True:
             raises = isinstance(commands[0], RaiseAdminEpoch)
             commands = procedure.send([result if raises else cibs.result("a", each) for each in commands])
-    assert end.value.value.outcome == "unknown" and said in end.value.value.reason
+    said = codes.ADMIN_EPOCH_STUCK.say(cause=cause) + "; nothing was written"
+    assert (end.value.value.outcome, end.value.value.said) == ("unknown", said)
     assert not cibs.sets
 
 
@@ -354,4 +357,6 @@ def test_a_record_that_cannot_be_made_to_last_is_unknown() -> None:
             raises = isinstance(commands[0], RaiseAdminEpoch)
             results = [Result(None, error="no answer")] if raises else [cibs.result("a", commands[0])]
             commands = procedure.send(results)
-    assert end.value.value.outcome == "unknown" and "may lose it" in end.value.value.reason
+    said = codes.ADMIN_EPOCH_STUCK.say(cause="no answer")
+    said = said.about("the CIB has the new record, but may lose it")
+    assert (end.value.value.outcome, end.value.value.said) == ("unknown", said)

@@ -6,9 +6,11 @@ import itertools
 
 import pytest
 
+from ha.pacemaker import codes
 from ha.pacemaker.cib import CibView, NodeState, read_cib
-from ha.pacemaker.standing import Votes, judge, members, wants_votes
+from ha.pacemaker.standing import Standing, Votes, judge, members, wants_votes
 from tests.ha.pacemaker.cibs import DOWN, LEAVING, LOST, MEMBER, NEWER, STARTING, cib_xml, record, set_of
+from understudy.shared.codes import Code
 
 HELD = set_of(record(5, 2))
 VIEW = read_cib(cib_xml({"a": MEMBER, "b": MEMBER}, HELD), "understudy")
@@ -57,9 +59,10 @@ def test_every_state_copy_and_vote(b: str, c: str, newer: bool) -> None:
         copies = {"b": COPIES[of_b], "c": COPIES[of_c]}
         standing = judge(view, "a", copies, VOTES[votes])
         assert standing.ok is by_the_rule((b, of_b), (c, of_c), votes)
-        assert standing.reason and "\n" not in standing.reason and not standing.reason.endswith(".")
+        said = standing.said.sentence
+        assert said and "\n" not in said and not said.endswith(".")
         if not standing.ok:
-            assert "b" in standing.reason or "c" in standing.reason
+            assert "b" in said or "c" in said
 
 
 def by_the_rule(b: tuple[str, str], c: tuple[str, str], votes: str) -> bool:
@@ -75,30 +78,29 @@ def by_the_rule(b: tuple[str, str], c: tuple[str, str], votes: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("own", "word"),
+    ("own", "code"),
     [
-        (DOWN, "has not joined"),
-        (STARTING, "has not joined"),
-        (LOST, "has not joined"),
-        (None, "has not joined"),
-        (LEAVING, "is leaving"),
+        (DOWN, codes.NOT_JOINED),
+        (STARTING, codes.NOT_JOINED),
+        (LOST, codes.NOT_JOINED),
+        (None, codes.NOT_JOINED),
+        (LEAVING, codes.LEAVING),
     ],
 )
-def test_a_node_that_is_no_member_itself_judges_nothing(own: dict[str, str] | None, word: str) -> None:
+def test_a_node_that_is_no_member_itself_judges_nothing(own: dict[str, str] | None, code: Code) -> None:
     view = read_cib(cib_xml({"a": own, "b": DOWN}, HELD), "understudy")
-    standing = judge(view, "a", {}, VOTES["real"])
-    assert not standing.ok and word in standing.reason and "this node, a," in standing.reason
+    assert judge(view, "a", {}, VOTES["real"]) == Standing(False, code.say(node="a"))
 
 
 def test_a_cib_that_does_not_know_this_node() -> None:
     view = read_cib(cib_xml({"b": MEMBER, "c": MEMBER}), "understudy")
-    assert judge(view, "a", {"b": view, "c": view}, None).reason == "the CIB has no node a"
+    assert judge(view, "a", {"b": view, "c": view}, None).said == codes.NO_NODE.say(node="a")
 
 
 def test_a_cluster_of_one_is_no_cluster() -> None:
     """Or one whose CIB has not heard of the other node yet."""
     view = read_cib(cib_xml({"a": MEMBER}), "understudy")
-    assert not judge(view, "a", {}, VOTES["real"]).ok
+    assert judge(view, "a", {}, VOTES["real"]) == Standing(False, codes.ALONE.say(node="a"))
 
 
 def test_only_copies_that_differ_are_worth_another_look_at_once() -> None:
@@ -108,14 +110,17 @@ def test_only_copies_that_differ_are_worth_another_look_at_once() -> None:
 
 def test_without_fencing_it_says_so() -> None:
     view = read_cib(cib_xml({"a": MEMBER, "b": LOST}, fencing="false"), "understudy")
-    assert "stonith-enabled is false" in judge(view, "a", {}, VOTES["none"]).reason
+    said = judge(view, "a", {}, VOTES["none"]).said
+    assert said.code == codes.NO_QUORUM.name and "stonith-enabled is false" in said.sentence
 
 
 def test_two_lost_nodes_are_named() -> None:
     view = read_cib(cib_xml({"a": MEMBER, "b": LOST, "c": LOST}), "understudy")
-    assert judge(view, "a", {}, VOTES["none"]).reason.startswith("b, c are lost and not fenced")
+    assert judge(view, "a", {}, VOTES["none"]).said == codes.NO_QUORUM.say(
+        lost="b, c are lost and not fenced"
+    )
 
 
 def test_a_node_of_which_nothing_is_known_stands_in_the_way() -> None:
     view = CibView({"a": NodeState(True, True, "member", "member"), "b": None}, {"a": "1", "b": "2"})
-    assert "b was not seen" in judge(view, "a", {}, VOTES["real"]).reason
+    assert judge(view, "a", {}, VOTES["real"]).said == codes.UNSEEN.say(node="b")

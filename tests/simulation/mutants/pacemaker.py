@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ha.pacemaker import procedure, standing
+from ha.pacemaker import codes, procedure, standing
 from ha.pacemaker.cib import NodeState
 from ha.pacemaker.procedure import CibAnswer, CreateSet, Procedure, QueryCib, ReplaceSet
 from tests.simulation.mutants.mutant import Mutant, Patch
@@ -39,7 +39,7 @@ def _written_is_done(swap: Any) -> Any:
             results = yield commands
             wrote = isinstance(commands[0], CreateSet | ReplaceSet)
             if wrote and results[0].code == 0:
-                return CibAnswer("done", dict(record), "written")
+                return CibAnswer("done", dict(record), codes.AGREED.say())
             try:
                 commands = steps.send(results)
             except StopIteration as end:
@@ -54,7 +54,7 @@ def _refuse_at_once(swap: Any) -> Any:
         (local,) = yield [QueryCib()]
         view = procedure._view(local, register)
         if not isinstance(view, str) and view.version != expected:
-            return CibAnswer("conflict", view.document, "as it stands here")
+            return CibAnswer("conflict", view.document, codes.CONFLICT.say(held="another record"))
         answer: CibAnswer = yield from swap(register, expected, record)
         return answer
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from ha.core.record.in_sync_record import RecordVersion
-from ha.pacemaker import procedure
+from ha.pacemaker import codes, procedure
 from ha.pacemaker.procedure import CibAnswer, Procedure, Register, Result
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import RecordOnDisk
@@ -29,7 +29,7 @@ from tests.simulation.pacemaker.commands import Shell
 
 Record = dict[str, Any]
 Answered = Callable[[AuthorityOutcome, Record | None, str], None]
-TOO_LATE, ENDED = "no answer within the driver's patience", "the helper has ended"
+TOO_LATE, ENDED = codes.HELPER_SILENT.say(), codes.HELPER_ENDED.say(how="killed")
 HELPERS = (TOO_LATE, ENDED)
 """What is said of a request that its helper has not answered."""
 NOTHING = ""
@@ -144,8 +144,8 @@ class PacemakerAuthority:
         asked.open = False
         self._open.remove(asked)
         self.unknown += answer.outcome == "unknown"
-        self.clock.detail(f"CIB: {asked.host}: {asked.of.kind}: {answer.outcome}: {answer.reason}")
-        asked.answered(answer.outcome, answer.record, answer.reason)
+        self.clock.detail(f"CIB: {asked.host}: {asked.of.kind}: {answer.outcome}: {answer.said.sentence}")
+        asked.answered(answer.outcome, answer.record, answer.said.sentence)
 
     # -- what was in force
 

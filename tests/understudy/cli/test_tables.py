@@ -28,7 +28,7 @@ STATUS: dict[str, Any] = {
     ],
     "queue_list": [{"name": NASTY, "vhost": "/", "ready": 3}],
     "dequeues": {"waiting": 0, "longest_lag": 0.25, "left": {"acked": 1200, "rejected": 0}},
-    "authority": {"kind": "manual", "ok": True, "reason": ""},
+    "authority": {"kind": "manual", "ok": True, "code": "", "reason": ""},
     "ledger": {"path": "a/ledger", "lost": 0, "failing": False, "last_write": 1795361493.686581},
     "events": {}, "owner": NASTY,
 }  # fmt: skip

@@ -255,7 +255,7 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
 
 def test_an_authority_that_commits_nothing_is_in_the_metrics() -> None:
     node = StandIn()
-    node.more["authority"] = {"kind": "pacemaker", "ok": False, "reason": "b is lost and not fenced"}
+    node.more["authority"] = {"kind": "pacemaker", "ok": False, "code": "pacemaker-two-votes", "reason": "b"}
     ((_, text),) = visit(node, ("GET", "/metrics", {}))
     assert "understudy_authority_ok 0.0" in text.splitlines()
 

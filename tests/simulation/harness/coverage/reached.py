@@ -94,11 +94,10 @@ UNREACHABLE: Mapping[Entry, str] = {
     },
     **dict.fromkeys(
         [
-            (watching.CIB, "the CIB has no node …"),
-            (watching.CIB, "the CIB has no node but …"),
-            (watching.CIB, "the CIB's admin_epoch is …, not …"),
-            (watching.CIB, "this node, …, is leaving the cluster, or was fenced"),
-            (watching.CIB, "…; it is left as it is"),
+            (watching.CIB, "pacemaker-node-unknown"),
+            (watching.CIB, "pacemaker-node-alone"),
+            (watching.CIB, "pacemaker-leaving"),
+            (watching.CIB, "pacemaker-record-damaged"),
         ],
         SOUND_CIBS,
     ),
@@ -178,13 +177,12 @@ RARE: Mapping[Entry, str] = {
     ),
     **dict.fromkeys(
         [
-            (watching.CIB, "the CIB holds the record of before the swap"),
-            (watching.CIB, "the CIB has the new record, but may lose it: …"),
-            (watching.CIB, "the CIB's admin_epoch cannot be raised: …"),
-            (watching.CIB, "… has another copy of the record than this node"),
-            (watching.CIB, "… has another admin_epoch than this node"),
-            (watching.CIB, "…, and corosync does not tell of quorum: …"),
-            (watching.CIB, "…, and corosync has others in this partition than the CIB"),
+            (watching.CIB, "pacemaker-write-undone"),
+            (watching.CIB, "pacemaker-admin-epoch-stuck"),
+            (watching.CIB, "pacemaker-record-differs"),
+            (watching.CIB, "pacemaker-admin-epoch-differs"),
+            (watching.CIB, "pacemaker-votes-unknown"),
+            (watching.CIB, "pacemaker-partitions-differ"),
         ],
         A_CIB_MOVES,
     ),
@@ -206,6 +204,7 @@ def built() -> set[Entry]:
     found |= {(watching.ENDED, reason.ledger_name) for reason in Reason}
     for theme, sentences in watching.SENTENCES.items():
         found |= {(theme, text) for text in sentences.texts}
+    found |= {(watching.CIB, name) for name in watching.CIB_CODES}
     operations = ("basic.publish", *_HANDLERS, *DEFINITION_METHODS)
     found |= {(watching.OPERATION, name) for name in operations}
     found |= {(watching.STEP, step.value) for step in PromotionStep}

@@ -77,6 +77,17 @@ def returns_of(module: ModuleType, function: str) -> Sentences:
     return Sentences(kinds)
 
 
+def codes_of(modules: Iterable[ModuleType], catalogue: ModuleType) -> list[str]:
+    """The names of the codes of `catalogue` that these modules use."""
+    used = {
+        getattr(catalogue, node.attr).name
+        for module in modules
+        for node in ast.walk(_parsed(module))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "codes"
+    }
+    return sorted(used)
+
+
 @cache
 def _parsed(module: ModuleType) -> ast.Module:
     if module.__file__ is None:

@@ -37,9 +37,10 @@ from ha.core.refusal import NEXT
 from ha.core.wire import hello
 from ha.core.wire.hello import JoinRequest
 from ha.core.wire.link import Frame, Method, StreamDecoder
+from ha.pacemaker import codes as pacemaker_codes
 from ha.pacemaker import procedure, standing
 from tests.simulation.harness.coverage.replacing import replaced, told
-from tests.simulation.harness.coverage.sentences import arguments_of, returns_of
+from tests.simulation.harness.coverage.sentences import arguments_of, codes_of, returns_of
 from tests.simulation.pacemaker.authority import HELPERS, PacemakerAuthority
 from understudy.shared.codes import Coded
 
@@ -89,13 +90,7 @@ LOSSES = (
     + returns_of(remote_backup, "verdict")
 )
 BAD_EVENTS = arguments_of([backup, bad_events], frozenset({"BadEvent"}), 1)
-CIB_ANSWERS = (
-    arguments_of([standing], frozenset({"Standing"}), 1)
-    + returns_of(standing, "_myself")
-    + arguments_of([procedure], frozenset({"_unknown"}), 0)
-    + arguments_of([procedure], frozenset({"CibAnswer"}), 2)
-    + arguments_of([procedure], frozenset({"Standing"}), 1)
-)
+CIB_CODES = codes_of([standing, procedure], pacemaker_codes)
 STEPS_DOWN = arguments_of([ha_broker, peer_methods, switchover], frozenset({"step_down", "_step_down"}), 0)
 
 SENTENCES = {
@@ -106,7 +101,6 @@ SENTENCES = {
     FETCHED_AGAIN: BAD_EVENTS,
     STEPPED_DOWN: STEPS_DOWN,
     HINDERED: HINDRANCES,
-    CIB: CIB_ANSWERS,
 }
 """What can be said, by theme."""
 
@@ -171,8 +165,8 @@ def _answered(original: Callable[..., None]) -> Callable[..., None]:
 
 def _cib_answer(original: Callable[..., None]) -> Callable[..., None]:
     def settled(self: PacemakerAuthority, asked: Any, answer: Any) -> None:
-        if asked.open and answer.reason not in HELPERS:
-            _count(CIB, CIB_ANSWERS.kind_of(answer.reason))
+        if asked.open and answer.said not in HELPERS:
+            _count(CIB, answer.said.code)
         original(self, asked, answer)
 
     return settled
