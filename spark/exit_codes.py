@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 PROVEN = 0
-"""The ledgers prove it, or are whole."""
+"""The ledgers prove that nothing was lost, or the ledgers are whole."""
 FOUND = 1
 """A violation, an alarm of a loss, or damage was found."""
 NOTHING = 2
 """There is no ledger, or too little in it: nothing is provable."""
 UNDONE = 3
-"""No answer: wrong usage, a file or Spark fails, the output cannot be written, or the program broke."""
+"""No answer: wrong usage, or a failure of a file, Spark, the output or the program."""
 INTERRUPTED = 130
-"""By Ctrl-C: a shell's 128 + SIGINT."""
+"""Ended by Ctrl-C: 128 + SIGINT, as shells do."""
 READER_GONE = 141
-"""The reader of the output went away: a shell's 128 + SIGPIPE."""
+"""The reader of the output went away: 128 + SIGPIPE, as shells do."""
 
 OF_VERDICT = {"proven": PROVEN, "violated": FOUND, "not provable": NOTHING}

@@ -1,4 +1,4 @@
-"""Rates over time, and the pauses between confirms from which an outage is read."""
+"""Rates over time, and the pauses between confirms, which show an outage."""
 
 from __future__ import annotations
 

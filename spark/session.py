@@ -1,6 +1,7 @@
-"""Starts Spark for the jobs: finds Java, binds to loopback, keeps the logs quiet. Or asks Spark Connect.
+"""Starts Spark for the jobs: finds Java, binds to loopback, keeps logs quiet. Or connects to Spark Connect.
 
-Called by `spark.reconcile`, the command line and the tests; the transforms only ever see DataFrames.
+Called by `spark.reconcile`, `spark.insight`, `spark.watch`, the command line and the tests. The transforms
+only see DataFrames.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 WANTED_JAVA = (17, 21)
 _CONNECT = "sc://"
 _ANSWERS = 10.0
-"""Seconds that a master or a server may take to accept a connection."""
-ADVICE = "Spark needs Java 17 or 21, and none was found: install openjdk-17-jre-headless or set JAVA_HOME"
+"""Seconds to wait until a master or server accepts a connection."""
+ADVICE = "Spark needs Java 17 or 21, but none was found: install openjdk-17-jre-headless or set JAVA_HOME"
 _INSTALL = "pip install 'understudy-amqp[spark]'"
 
 
 SMALL_BYTES = 256 * 1024 * 1024
-"""Ledgers up to this size together are read sooner without Java's optimizing compiler."""
+"""Up to this total size, ledgers are read faster without Java's optimizing compiler."""
 
 
 class SparkUnavailable(Exception):
@@ -35,7 +36,7 @@ class SparkUnavailable(Exception):
 
 
 def said_by_spark(error: Exception) -> str | None:
-    """Why Spark failed, in one line; None where the error is not Spark's. py4j's first line says where."""
+    """Spark's error in one line, without py4j's line about the call; None if the error is not Spark's."""
     if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
         return None
     lines = [line.strip(": ") for line in str(error).splitlines()]
@@ -44,7 +45,7 @@ def said_by_spark(error: Exception) -> str | None:
 
 
 def java_version(java: Path) -> int | None:
-    """Major version of a `java` program; None if it does not run or does not say."""
+    """Major version of a `java` program; None if it does not run, or does not print one."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -54,9 +55,9 @@ def java_version(java: Path) -> int | None:
 
 
 def find_java(roots: tuple[Path, ...] = (Path("/usr/lib/jvm"), Path("/opt"))) -> Path:
-    """Home of a Java that PySpark 4 runs on: JAVA_HOME, then PATH, then the usual folders.
+    """Home of a Java that PySpark 4 runs on: from JAVA_HOME, then PATH, then the usual folders.
 
-    Raises SparkUnavailable when there is none of the right version.
+    Raises SparkUnavailable if none has the right version.
     """
     candidates = [Path(home) for home in [os.environ.get("JAVA_HOME")] if home]
     on_path = shutil.which("java")
@@ -72,7 +73,7 @@ def find_java(roots: tuple[Path, ...] = (Path("/usr/lib/jvm"), Path("/opt"))) ->
 
 
 def require_pyspark() -> None:
-    """Raises SparkUnavailable, which says what to install, unless PySpark can be imported."""
+    """Raise SparkUnavailable, which says what to install, if PySpark cannot be imported."""
     try:
         import pyspark.sql  # noqa: F401
     except ImportError as error:
@@ -80,15 +81,15 @@ def require_pyspark() -> None:
 
 
 def are_small(ledgers: Iterable[Path]) -> bool:
-    """Whether reading these is over before an optimizing compiler pays."""
+    """Whether these ledgers are so small that an optimizing compiler does not pay off."""
     return sum(path.stat().st_size for path in ledgers) < SMALL_BYTES
 
 
 def open_session(master: str | None = None, *, small: bool = False) -> SparkSession:
-    """A session for `master` (default: two local threads), or whatever spark-submit has already set up.
+    """A session for `master` (default: two local threads), or the one that spark-submit has set up.
 
-    `sc://HOST:PORT` is a Spark Connect server: no Java is needed here. `small`: see `are_small`. Raises
-    SparkUnavailable without PySpark or Java, or when nobody listens there.
+    `sc://HOST:PORT` is a Spark Connect server, which needs no Java here. `small`: see `are_small`. Raises
+    SparkUnavailable if PySpark or Java is missing, or if nothing listens at `master`.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -119,7 +120,10 @@ def open_session(master: str | None = None, *, small: bool = False) -> SparkSess
 
 
 def _require_listener(master: str) -> None:
-    """Spark itself would try for minutes. Of the masters in `spark://A:7077,B:7077` one is enough."""
+    """Raise SparkUnavailable if nothing listens at `master`; Spark itself would try for minutes.
+
+    One of the masters in `spark://A:7077,B:7077` is enough.
+    """
     for scheme, default in ((_CONNECT, 15002), ("spark://", 7077)):
         if not master.startswith(scheme):
             continue
@@ -130,11 +134,12 @@ def _require_listener(master: str) -> None:
                     return
             except (OSError, ValueError, OverflowError):
                 continue
-        raise SparkUnavailable(f"no Spark at {master}")
+        raise SparkUnavailable(f"cannot connect to Spark at {master}")
 
 
 def _connected(master: str) -> SparkSession:
-    """The server has its own settings: what can still be said is said."""
+    """A session of a Spark Connect server. The server has its own settings; this sets those that a client may
+    set."""
     try:
         import pyspark.sql.connect.session  # noqa: F401
     except ImportError as error:
@@ -150,7 +155,7 @@ def _connected(master: str) -> SparkSession:
 def _options(*, local: bool, small: bool) -> dict[str, str]:
     options = {
         "spark.ui.enabled": "false",
-        # The job has more generated classes than the default of 100 holds: each use would compile them again.
+        # The job generates more classes than the default of 100; each use would compile them again.
         "spark.sql.codegen.cache.maxEntries": "5000",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -170,10 +175,10 @@ def _options(*, local: bool, small: bool) -> dict[str, str]:
 
 
 class _QuietStart:
-    """Hides what the JVM's launcher prints on stderr while it starts; errors still come as exceptions.
+    """Hides what the JVM's launcher prints on stderr during the start. Errors still come as exceptions.
 
-    A start that is interrupted ends its JVM: PySpark takes away the file by which the two would meet, and
-    then the JVM, which ignores interrupts, would live for ever, and hold the output open.
+    If the start is interrupted, its JVM is killed. PySpark deletes the file through which the two would
+    connect, and the JVM ignores interrupts. It would run for ever, and keep the output open.
     """
 
     def __enter__(self) -> None:

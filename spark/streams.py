@@ -1,7 +1,7 @@
-"""The standard streams of a command: what becomes of one that is closed, full, or read by nobody any more.
+"""The standard streams of a command: handles streams that are closed or full, or whose reader went away.
 
-Role: `understudy` and `python -m spark.reconcile` begin with `prepare` and end with `ended`, so that no fault
-of the output is taken for a finding. Loads nothing that takes time.
+`understudy` and `python -m spark.reconcile` call `prepare` first and `ended` last, so that a failed output is
+never taken for a finding. Imports nothing slow.
 """
 
 from __future__ import annotations
@@ -16,17 +16,22 @@ from spark.exit_codes import READER_GONE, UNDONE
 
 
 class OutputLost(Exception):
-    """Standard output could not be written. No OSError, so that nobody takes it for a file of the command's
-    own, nor for a socket."""
+    """Standard output could not be written.
+
+    Not an OSError, so that it is not mistaken for an error of a command's own file or socket.
+    """
 
 
 class _Stream(io.FileIO):
-    """A standard stream that remembers its first fault."""
+    """A standard stream that remembers its first error."""
 
     def __init__(self, number: int, *, telling: bool) -> None:
-        """`telling`: the first fault is raised, as OutputLost, and after that nothing is written: what
-        libraries and the interpreter still have in their buffers cannot fail once more. Otherwise what cannot
-        be written is dropped, and the next is tried: a log goes on when there is room again."""
+        """`telling`: the first error raises OutputLost, and later writes do nothing.
+
+        So data left in buffers of libraries and the interpreter cannot fail again. Without `telling`, data
+        that cannot be written is dropped, and the next write is tried: a log continues when the disk has room
+        again.
+        """
         super().__init__(number, "w", closefd=False)
         self._telling = telling
         self.fault: OSError | None = None
@@ -46,15 +51,18 @@ _output: _Stream | None = None
 
 
 def prepare() -> None:
-    """A standard stream that whoever started the process has closed is /dev/null: else the next file that is
-    opened has its number, and gets what is said. What the output cannot encode is escaped. A fault of
-    standard output ends the command (`ended`); one of standard error is nobody's to hear of."""
+    """Replace the standard streams by safe ones.
+
+    A stream that the parent process closed becomes /dev/null. Otherwise the next opened file would get its
+    number, and its output. Characters that the output cannot encode are escaped. An error of standard output
+    ends the command (`ended`); an error of standard error is ignored.
+    """
     global _output
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     if _is_own(sys.stdout, 1):
@@ -65,7 +73,7 @@ def prepare() -> None:
 
 
 def _is_own(stream: TextIO, number: int) -> bool:
-    """Not one that somebody who runs the command in his own process has put there."""
+    """Whether this is the process's own stream, not one that a caller in the same process put there."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == number
     except (OSError, ValueError):
@@ -73,7 +81,8 @@ def _is_own(stream: TextIO, number: int) -> bool:
 
 
 def _over(raw: _Stream, old: TextIO) -> TextIO:
-    """In all else as `old`, which is flushed; without buffers where that has none (`python -u`)."""
+    """A text stream over `raw` with the settings of `old`; unbuffered if `old` is (`python -u`). Flushes
+    `old`."""
     assert isinstance(old, io.TextIOWrapper)
     old.flush()
     bare = isinstance(old.buffer, io.RawIOBase)
@@ -85,12 +94,15 @@ def _over(raw: _Stream, old: TextIO) -> TextIO:
 
 
 def ended(code: int, who: str) -> int:
-    """What to exit with, all being said: `code`, but where the output was not written READER_GONE, or UNDONE
-    and a line of `who` on standard error."""
+    """The exit code of a command that is done: `code` if the output was written.
+
+    Otherwise READER_GONE if the reader went away, or else UNDONE, with a line on standard error that begins
+    with `who`.
+    """
     try:
         sys.stdout.flush()
     except OutputLost:
-        pass  # it is remembered
+        pass  # the stream has remembered it
     fault = _output.fault if _output is not None else None
     if fault is None:
         return code

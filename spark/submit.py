@@ -1,7 +1,7 @@
-"""What spark-submit is given: `spark-submit spark/submit.py LEDGER_DIR...`.
+"""Entry point for spark-submit: `spark-submit spark/submit.py LEDGER_DIR...`.
 
-spark-submit runs a file, not a module, and puts the file's own folder on the path; this puts the folder above
-it there instead, so that the package is found in a clone as well as when installed.
+spark-submit runs a file, not a module, and puts the file's own folder on the path. This script replaces it
+with the parent folder, so that the package is found in a clone as well as when installed.
 """
 
 from __future__ import annotations

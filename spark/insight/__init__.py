@@ -1,6 +1,6 @@
-"""Beyond no-loss: latencies, rates and history from the same ledgers, for the reports.
+"""Reports on more than losses: latencies, rates and history, from the same ledgers.
 
-DataFrame -> DataFrame on records as they were read (`reconcile/input/read.py`), since events that `condense`
-joined have lost their times. Work is done for ranges and weighted by their sizes, never for each id. `survey`
-and `latency/confirms.py` alone start Spark actions.
+The transforms work on records as they were read (`reconcile/input/read.py`), because events that `condense`
+joined have lost their times. They work on ranges, weighted by size, never on single ids. Only `survey` and
+`latency/confirms.py` start Spark actions.
 """

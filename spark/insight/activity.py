@@ -1,4 +1,4 @@
-"""How much of what, when: ids sent, confirmed, received, redelivered and acked in slots of time."""
+"""Counts ids sent, confirmed, received, redelivered and acked, by time slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KINDS = ("sent", "confirmed", "received", "acked")
 
 
 def activity(records: DataFrame, slot_us: int) -> DataFrame:
-    """ACTIVITY_SCHEMA. `redelivered` are those of the received that were flagged so."""
+    """ACTIVITY_SCHEMA. `redelivered` ids are also among the `received` ones."""
     slot = F.floor(F.col("ts_us") / slot_us).cast("long").alias("slot")
     flagged = F.when((F.col("kind") == "received") & (F.col("reason") == "redelivered"), "redelivered")
     names = F.explode(F.array_compact(F.array(F.col("kind"), flagged))).alias("name")
@@ -19,8 +19,11 @@ def activity(records: DataFrame, slot_us: int) -> DataFrame:
 
 
 def pauses_near(events: DataFrame, moments: DataFrame, reach_us: int) -> DataFrame:
-    """Times without a confirm, by condensed events, that lie within `reach_us` of a moment (`ts_us`):
-    from_us, to_us. Unlike `rates.pauses` it is not crowded out by nights in which nobody publishes."""
+    """Pauses in confirms (from_us, to_us) within `reach_us` of one of the `moments` (ts_us), from condensed
+    events.
+
+    Unlike `rates.pauses`, it is not crowded out by nights in which nobody publishes.
+    """
     from spark.rates import gaps
 
     near = (F.col("from_us") <= F.col("ts_us") + reach_us) & (F.col("to_us") >= F.col("ts_us") - reach_us)

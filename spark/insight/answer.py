@@ -1,4 +1,5 @@
-"""What was measured, as one dict, printed as JSON (see `docs/how-to/report.md`). Pure, on the driver."""
+"""Builds the answer of a survey: one dict, printed as JSON (see `docs/how-to/report.md`). Pure, on the
+driver."""
 
 from __future__ import annotations
 
@@ -58,7 +59,10 @@ def _quantiles(row: Mapping[str, Any]) -> dict[str, Any]:
 def _latency(
     measure: str, measured: Mapping[str, Rows], period: Period, ledgers: LedgerState
 ) -> dict[str, Any] | None:
-    """Of one measure: whole, `by` producer, queue or backup, and along time. None where it was never seen."""
+    """The latencies of one measure: in total, `by` producer, queue or backup, and over time.
+
+    None if nothing was measured.
+    """
 
     def mine(cut: str) -> list[Mapping[str, Any]]:
         return [row for row in measured[cut] if row["measure"] == measure]
@@ -87,7 +91,7 @@ def _latency(
 
 
 def _series(rows: Rows, period: Period, width_us: int) -> list[dict[str, Any]]:
-    """A row for each slot of the period, in order; ids of each kind."""
+    """One row for each slot of the period, in order, with the number of ids of each kind."""
     slots: dict[int, dict[str, Any]] = {
         slot: {"from_us": slot * width_us, **dict.fromkeys(NAMES, 0)} for slot in period.slots(width_us)
     }
@@ -107,7 +111,7 @@ def _by(rows: Rows, key: str) -> dict[str, dict[str, int]]:
 
 
 def _received(row: Mapping[str, Any]) -> int:
-    """The busiest first."""
+    """Sort key: the busiest first."""
     return -int(row["received"])
 
 
@@ -124,7 +128,8 @@ def _queues(rows: Rows, ledgers: LedgerState) -> list[dict[str, Any]]:
 
 
 def _consumers(counted: Mapping[str, Rows], period: Period) -> list[dict[str, Any]]:
-    """`per_second` is over the slots in which the consumer received anything; `rows` is received by row."""
+    """The consumers, the busiest first. `per_second` counts only slots in which the consumer received
+    something. `rows` has the number of messages received in each row of the period."""
     busy = {row["writer"]: row["slots"] for row in counted["consumers"] if row["name"] == "received"}
     along: dict[str, dict[int, int]] = defaultdict(dict)
     for row in counted["consumer_rows"]:
@@ -142,8 +147,10 @@ def _consumers(counted: Mapping[str, Rows], period: Period) -> list[dict[str, An
 
 
 def _health(ledgers: LedgerState, period: Period) -> list[dict[str, Any]]:
-    """Health of each ledger with a record in the period. What comes before the first that is here is no gap:
-    it may be older than the retention."""
+    """The health of each ledger with a record in the period.
+
+    Records missing at the beginning are no gap: they may be older than the retention.
+    """
     lives = [
         w for w in ledgers.writers.values() if w.last_us >= period.since_us and w.first_us < period.until_us
     ]
@@ -161,7 +168,7 @@ def _ledger(writer: Writer) -> dict[str, Any]:
 
 
 def _clocks(rows: Rows, period: Period) -> list[dict[str, Any]]:
-    """Of each writer's clock and each broker's that it met: the broker's time less the writer's."""
+    """For each writer and each broker that it met: the broker's time minus the writer's."""
     hours: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if (row["hour"] + 1) * HOUR_US > period.since_us and row["hour"] * HOUR_US < period.until_us:
@@ -181,7 +188,7 @@ def _clocks(rows: Rows, period: Period) -> list[dict[str, Any]]:
 
 
 def _applied(low: int | None, high: int | None) -> int:
-    """`clocks.correction` of one hour."""
+    """`clocks.correction` for one hour, in plain Python."""
     if (low or 0) <= TOLERANCE_US and (high or 0) >= -TOLERANCE_US:
         return 0
     if low is not None and high is not None:

@@ -1,9 +1,9 @@
-"""How far clients' clocks are from the brokers', hour by hour, by the order in which things must happen.
+"""Bounds the difference between clients' clocks and the brokers', hour by hour, from the order of events.
 
-A message is enqueued after it was sent and before it is confirmed; it is received after it was enqueued and,
-but for the consumer's flush, before its ack takes it out. Each gives a bound on the difference of two clocks;
-an hour's bounds leave an interval about as wide as the quickest message took. A clock that agrees with such
-an interval is believed, within TOLERANCE_US.
+A message is enqueued after its send and before its confirm. It is received after its enqueue, and before its
+ack removes it, apart from the consumer's flush. Each pair of events bounds the difference of two clocks. The
+bounds of one hour leave an interval about as wide as the latency of the fastest message. A clock that agrees
+with this interval, within TOLERANCE_US, is believed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from spark.ranges import overlap
 
 HOUR_US = 3_600_000_000
 SAMPLE_US = 100_000
-"""Confirms and dequeues are taken as witnesses once in so long, for each session or queue."""
+"""Interval in which at most one confirm or dequeue of each session or queue is used."""
 TOLERANCE_US = 1_000_000
-"""Writers note what they did up to a flush later, so that bounds may be off by as much: no clock is
-corrected for less than this."""
+"""Differences up to this are not corrected.
+
+Writers record events up to one flush late, so the bounds may be off by as much.
+"""
 
 
 def _hour(at: str) -> Column:
@@ -27,14 +29,15 @@ def _hour(at: str) -> Column:
 
 
 def _witnesses(rows: DataFrame, keys: list[str], at: str) -> DataFrame:
-    """One row, the earliest, for each key and SAMPLE_US: keys, `at`, first, last."""
+    """The earliest row for each key and SAMPLE_US. Columns: keys, `at`, first, last."""
     second = F.floor(F.col("ts_us") / SAMPLE_US).alias("_second")
     picked = rows.groupBy(*keys, second).agg(F.min(F.struct("ts_us", "first", "last")).alias("_row"))
     return picked.select(*keys, F.col("_row.ts_us").alias(at), "_row.first", "_row.last")
 
 
 def bounds(records: DataFrame, put: DataFrame, received: DataFrame, arrived: DataFrame) -> DataFrame:
-    """BOUND_SCHEMA for each producer and consumer and each broker that it met. `arrived` are `deliveries`."""
+    """BOUND_SCHEMA for each producer and consumer and each broker that it met. `arrived`: from
+    `deliveries`."""
     none = F.lit(None).cast("long")
     who = (F.col("producer").alias("writer"), "broker", _hour("enqueued_us"))
     sent = arrived.select(
@@ -63,16 +66,20 @@ def bounds(records: DataFrame, put: DataFrame, received: DataFrame, arrived: Dat
 
 
 def correction(low: Column, high: Column) -> Column:
-    """What to add to the writer's time to get the broker's: 0 where the bounds allow it, else their middle,
-    or the only one there is."""
+    """What to add to the writer's time to get the broker's.
+
+    0 if the bounds allow it, otherwise the middle of the bounds, or the only bound.
+    """
     agrees = (F.coalesce(low, F.lit(0)) <= TOLERANCE_US) & (F.coalesce(high, F.lit(0)) >= -TOLERANCE_US)
     middle = F.floor((low + high) / 2).cast("long")
     return F.when(agrees, F.lit(0)).otherwise(F.coalesce(middle, low, high)).cast("long")
 
 
 def delivery_pieces(arrived: DataFrame, limits: DataFrame) -> DataFrame:
-    """PIECE_SCHEMA by queue: from the first send of a message to its first receipt, on the enqueuing broker's
-    clock."""
+    """PIECE_SCHEMA by queue: from the first send of a message to its first receipt.
+
+    Both times are on the clock of the broker that enqueued the message.
+    """
     offset = correction(F.col("low_us"), F.col("high_us"))
 
     def known(writer: str, name: str) -> DataFrame:

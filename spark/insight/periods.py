@@ -1,4 +1,4 @@
-"""How finely a report cuts time, so that an hour and a month are both readable. Pure numbers."""
+"""Chooses the time slots of a report, so that an hour and a month are both readable. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MOST_SLOTS, MOST_ROWS = 750, 32
 
 @dataclass(slots=True, frozen=True)
 class Period:
-    """[since, until) in microseconds; slots are for pictures, rows for tables, both cut at multiples."""
+    """[since, until) in microseconds. Slots are for charts, rows for tables; both begin at multiples of their
+    width."""
 
     since_us: int
     until_us: int
@@ -28,7 +29,7 @@ class Period:
 
 
 def choose(since_us: int, until_us: int) -> Period:
-    """The finest slots and rows that are not too many."""
+    """The finest slots and rows within MOST_SLOTS and MOST_ROWS."""
     length = max(until_us - since_us, 1)
 
     def finest(widths: tuple[int, ...], most: int) -> int:

@@ -1,7 +1,7 @@
-"""Many days from the same ledgers: how fast, how much, how often it failed over, how whole the ledgers are.
+"""Surveys many days of ledgers: latencies, rates, failovers, and whether the ledgers are whole.
 
-Joins the transforms of this package; starts the Spark actions. Called by `understudy report`.
-`docs/how-to/report.md` describes what it returns. It says nothing about losses: `spark.reconcile` does.
+Joins the transforms of this package, and starts the Spark actions. Called by `understudy report`.
+`docs/how-to/report.md` describes the result. It says nothing about losses; `spark.reconcile` does.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ KINDS = (
     "dequeue",
 )
 SHOWN = 200
-"""Producers, queues, backups and consumers that are listed, the busiest first."""
+"""Most producers, queues, backups and consumers to list, the busiest first."""
 
 Progress = Callable[[str], None]
 
 
 class NothingThere(Exception):
-    """No ledger below the folders, or no record in the period. The text is one line."""
+    """There is no ledger below the folders, or no record in the period. The text is one line."""
 
 
 def survey_folders(
     folders: Sequence[Path], since_us: int, until_us: int, *, master: str | None = None,
     progress: Progress = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Find, read and survey what happened in [since_us, until_us); starts a Spark session and stops it.
+    """Find, read and survey the ledgers for [since_us, until_us). Starts a Spark session, and stops it.
 
-    Raises NothingThere, and `SparkUnavailable` of `spark.session` where PySpark or Java is missing.
+    Raises NothingThere, and `spark.session.SparkUnavailable` if PySpark or Java is missing.
     """
     from spark.session import are_small, open_session, require_pyspark
 
@@ -67,7 +67,7 @@ def survey_folders(
 def survey(
     session: SparkSession, found: Found, since_us: int, until_us: int, *, progress: Progress = lambda _: None
 ) -> dict[str, Any]:
-    """As `survey_folders`, of what was found, in a session that is already there."""
+    """Like `survey_folders`, for ledgers already found and a session already open."""
     from spark import schema
     from spark.insight import answer
     from spark.latency.confirms import known
@@ -82,16 +82,16 @@ def survey(
     ledgers = assemble(row.asDict() for row in few.where("packed is null").drop("packed").collect())
     period = _period(ledgers, since_us, until_us)
     records = settle(known(read_records(session, found.ledgers), KINDS))
-    progress("following messages from hand to hand")
+    progress("tracing messages through the ledgers")
     measured = _measure(records, period)
-    progress("counting what was done, and when")
+    progress("counting messages over time")
     counted = _count(records, period)
     fails = _failovers(unshelve(few, "measured"), ledgers, period)
     return answer.build(ledgers, period, measured, counted, fails, found)
 
 
 def _period(ledgers: LedgerState, since_us: int, until_us: int) -> Period:
-    """What of the wanted period the ledgers cover at all."""
+    """The part of the wanted period that the ledgers cover."""
     lives = [w for w in ledgers.writers.values() if w.last_us >= since_us and w.first_us < until_us]
     if not lives:
         raise NothingThere("the ledgers have no record in this period")
@@ -104,7 +104,7 @@ def _within(period: Period, at: str) -> str:
 
 
 def _measure(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any]]]:
-    """Quantiles of each measure: whole, by key, by slot and by row; and the `bounds` of clocks."""
+    """Quantiles of each measure: in total, by key, by slot and by row; and the `bounds` of clocks."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
@@ -135,7 +135,7 @@ def _measure(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any
 
 
 def _count(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any]]]:
-    """Ids by kind and slot; by kind, row, and consumer; by kind and queue."""
+    """Numbers of ids: by kind and slot; by kind and row; by kind and queue; by kind and consumer."""
     from pyspark.sql import functions as F
 
     from spark.insight.activity import activity
@@ -156,7 +156,7 @@ def _count(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any]]
 
 
 def _failovers(events: DataFrame, ledgers: LedgerState, period: Period) -> list[dict[str, Any]]:
-    """Promotions of the period with the pause that producers saw."""
+    """Promotions in the period, each with the outage that producers saw."""
     from spark.insight.activity import pauses_near
     from spark.reconcile.verdict.result import REACH_US, failovers
 
@@ -170,8 +170,11 @@ def _failovers(events: DataFrame, ledgers: LedgerState, period: Period) -> list[
 
 
 def _pause(failover: Mapping[str, Any]) -> float | None:
-    """In ms, from the last confirm before a promotion to the first after it; else the longest pause near it.
-    (Over days, the longest one near it may well be a quiet minute in which nobody published.)"""
+    """The outage in ms: from the last confirm before a promotion to the first one after it.
+
+    Without such a pause, the longest pause near the promotion. That alone would not do: over days, it may be
+    a quiet minute in which nobody published.
+    """
     if failover["from_us"] is None:
         return None
     return float(round((failover["to_us"] - failover["from_us"]) / 1000, 1))

@@ -1,4 +1,4 @@
-"""What a survey says in words: the sentence at its head, and what these ledgers cannot tell. Pure."""
+"""The sentences of a survey: its headline, and what these ledgers cannot show. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from spark.reconcile.ledgers.state import LedgerState
 
 MEASURES = (
-    ("confirm", "producer"), ("end_to_end", "producer, broker and consumer"), ("replication", "primary"),
-)  # fmt: skip
-"""Names in the answer, and whose ledgers each needs."""
+    ("confirm", "a producer"),
+    ("end_to_end", "a producer, a broker and a consumer"),
+    ("replication", "a primary"),
+)
+"""Names in the answer, each with the ledgers that it needs."""
 UNITS = (
     (1e3, 1.0, "us"), (1e6, 1e3, "ms"), (60e6, 1e6, "s"), (3600e6, 60e6, "min"), (172800e6, 3600e6, "h"),
 )  # fmt: skip
-"""Up to how many microseconds, a unit of how many, its name."""
+"""Units of duration: limit in microseconds, size in microseconds, name."""
 
 
 def length(us: float) -> str:
-    """A duration, to two or three digits: 850 us, 12.3 ms, 2.4 s, 3.1 min, 2 h, 5.2 d."""
+    """A duration in words, with two or three digits: 850 us, 12.3 ms, 2.4 s, 3.1 min, 2 h, 5.2 d."""
     for most, unit, name in UNITS:
         if abs(us) < most:
             value = us / unit
@@ -29,19 +31,19 @@ def length(us: float) -> str:
 
 
 def count(number: int, name: str) -> str:
-    """1 failover, 2 failovers, no failovers."""
+    """A number with its noun: 1 failover, 2 failovers, no failovers."""
     return f"{number or 'no'} {name}{'' if number == 1 else 's'}"
 
 
 def notes(result: Mapping[str, Any], ledgers: LedgerState) -> list[str]:
-    """What these ledgers cannot tell, or is less sure than it looks: a sentence each."""
+    """What these ledgers cannot show, or show with less certainty: one sentence each."""
     out = []
     totals, latency = result["totals"], result["latency"]
     measured = (latency["confirm"] or {"n": 0})["n"]
     if measured < totals["confirmed"]:
         out.append(
             f"{totals['confirmed'] - measured:,} of {totals['confirmed']:,} confirms have no send in these "
-            "ledgers, and are not in the confirm latency"
+            "ledgers; the confirm latency leaves them out"
         )
     for name, whose in MEASURES:
         if latency[name] is None:
@@ -66,7 +68,7 @@ def _of_ledger(ledger: Mapping[str, Any]) -> Iterable[str]:
         holes = ", ".join(f"{a}..{b}" if a != b else f"{a}" for a, b in ledger["gaps"][:5])
         yield f"{called} lacks records {holes}"
     if ledger["begins_at"]:
-        yield f"{called} begins at record {ledger['begins_at']:,}: what came before is not here"
+        yield f"{called} begins at record {ledger['begins_at']:,}; earlier records are not here"
 
 
 def _of_clock(clock: Mapping[str, Any]) -> Iterable[str]:
@@ -74,31 +76,31 @@ def _of_clock(clock: Mapping[str, Any]) -> Iterable[str]:
     off = max(clock["least_us"], clock["most_us"], key=abs)
     if off:
         side = "behind" if off > 0 else "ahead of"
-        sure = f", known to {length(clock['error_us'])}" if clock["error_us"] is not None else ""
-        yield f"{mine} was up to {length(abs(off))} {side} {theirs}{sure}; end to end latency allows for it"
+        sure = f" (to within {length(clock['error_us'])})" if clock["error_us"] is not None else ""
+        yield f"{mine} was up to {length(abs(off))} {side} {theirs}{sure}; end-to-end latency is corrected"
 
 
 def _unbounded(clocks: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """Clocks that are bounded from one side only, or not at all, in some hour."""
+    """A sentence about clocks that, in some hour, are bounded from one side only or not at all."""
     loose = [clock for clock in clocks if clock["bounded_hours"] < clock["hours"]]
     names = sorted({clock["writer"] for clock in loose})
     if loose:
         hours = max(clock["hours"] - clock["bounded_hours"] for clock in loose)
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         yield (
-            f"the clocks of {', '.join(names[:5])}{more} could not be held against the brokers' from both "
-            f"sides all the time (up to {count(hours, 'hour')}): end to end latency trusts them there"
+            f"for up to {count(hours, 'hour')}, the clocks of {', '.join(names[:5])}{more} could be checked "
+            "against the brokers' from one side only or not at all; end-to-end latency is less certain there"
         )
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """The period, and what it was like, in one sentence."""
+    """The period and its main numbers, in one sentence."""
     totals, latency = result["totals"], result["latency"]["confirm"]
     begin, end = (datetime.fromtimestamp(result[key] / 1e6, UTC) for key in ("since_us", "until_us"))
     confirmed = f"{totals['confirmed']:,} messages confirmed"
     if latency:
         half, most = length(latency["p50_us"]), length(latency["p99_us"])
-        confirmed += f" (half of them within {half}, 99 % within {most})"
+        confirmed += f" (p50 {half}, p99 {most})"
     received = f"{totals['received']:,} delivered"
     if totals["redelivered"]:
         received += f", {100 * totals['redelivered'] / totals['received']:.2g} % of them redelivered"

@@ -1,1 +1,1 @@
-"""What a message took: journeys, histograms of their lengths, confirm latency."""
+"""Latencies of messages: journeys, histograms of durations, confirm latency."""

@@ -1,4 +1,4 @@
-"""Confirm latency along a timeline, for the picture of one run. Both times are of one clock."""
+"""Confirm latency along the timeline of one run. Both times are of one clock, the producer's."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ KINDS = ("sent", "confirmed")
 
 
 def confirm_latency(records: DataFrame, timeline: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`n`, `p50_us`, `p99_us` and `max_us` of the whole, and of each slot of the timeline in `slots` (lists;
-    null where nothing was confirmed). None without a single confirm. A resend counts from the first send.
+    """`n`, `p50_us`, `p99_us` and `max_us` of the whole run, and lists of the last three by slot in `slots`.
 
-    Both ends are exact up to the flush of the producer's ledger: a message is noted as sent after its bytes
-    left, so that what is given here is never too long.
+    A slot without a confirm has null. Returns None if there is no confirm at all. A resent message counts
+    from its first send.
+
+    Both times are exact up to the flush of the producer's ledger. A send is recorded after its bytes have
+    left, so the latency is never overstated.
     """
     from spark.ranges import settle
 
@@ -39,7 +41,7 @@ def confirm_latency(records: DataFrame, timeline: Mapping[str, Any]) -> dict[str
 
 
 def known(records: DataFrame, kinds: Sequence[str]) -> DataFrame:
-    """Records of some kinds that are what the schema says; what is not is the business of the ledgers."""
+    """The records of these `kinds` that are valid by the schema. `reconcile` reports the others."""
     from pyspark.sql import functions as F
 
     from spark.schema import CORRUPT, FILE, GREATEST, VERSIONS

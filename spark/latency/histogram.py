@@ -1,7 +1,7 @@
 """Weighted quantiles from histograms whose size does not grow with the number of messages.
 
-A duration falls into a bin of 1/128 of its power of two and is stood for by the middle of it: never more than
-0.4 % off, exact below 256 us. Counts of bins may be added up over any period, which no quantile may.
+A bin is 1/128 of its power of two, and its middle stands for all durations in it: at most 0.4 % off, exact
+below 256 us. Counts of bins can be added over any period; quantiles cannot.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 
 KEPT_BITS = 8
 SHARES = {"p50_us": 500, "p99_us": 990, "max_us": 1000}
-"""Columns of `quantiles`, in thousandths."""
+"""Columns of `quantiles`, each with its share in thousandths."""
 
 
 def middle(value: Column) -> Column:
-    """The middle of the bin of a duration in microseconds; negative ones are 0."""
+    """The middle of the bin of a duration in microseconds. Negative durations count as 0."""
     value = F.greatest(value, F.lit(0)).cast("long")
     dropped = F.greatest(F.length(F.bin(value)) - KEPT_BITS, F.lit(0))
     width = F.pow(F.lit(2.0), dropped).cast("long")
@@ -32,7 +32,8 @@ def histogram(pieces: DataFrame, slot_us: int) -> DataFrame:
 
 
 def quantiles(counts: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """keys, n, and the columns of SHARES: the smallest duration that so many thousandths do not exceed."""
+    """Columns: keys, n, and those of SHARES: the smallest duration that this share of messages does not
+    exceed."""
     added = counts.groupBy(*keys, "latency_us").agg(F.sum("n").alias("n"))
     group = Window.partitionBy(*keys)
     upto = group.orderBy("latency_us").rowsBetween(Window.unboundedPreceding, 0)

@@ -1,7 +1,7 @@
-"""The way of messages through the ledgers, as weighted pieces: sent, enqueued, confirmed, received.
+"""Follows messages through the ledgers, as weighted pieces: sent, enqueued, confirmed, received.
 
-Ranges of one publish, one position or one id are laid over each other (`ranges.overlap`); each place where
-two meet is a piece with two times. What has only one end in the ledgers gives no piece.
+Ranges of publish tags, positions or ids are intersected (`ranges.overlap`). Each intersection is a piece with
+two times. A message with only one of the two in the ledgers gives no piece.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from spark.ranges import overlap, size, sweep
 from spark.schema import GREATEST
 
 CONFIRM, DELIVERY, REPLICATION = "confirm", "end to end", "replication"
-"""Names of measures."""
+"""Names of the measures."""
 
 
 def earliest(ranges: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
-    """keys, first..last (disjoint) and values of the least row, by values in this order, that covers them."""
+    """Disjoint ranges, each with the values of the least row that covers it.
+
+    Rows compare by `values`, in the given order. Columns: keys, first, last, values.
+    """
     kept = ranges.select(*keys, "first", "last", F.struct(*values).alias("_least"))
     segments = sweep(kept.withColumn("_rows", F.lit(1)), keys, ["_rows"]).drop("_rows")
     least = overlap(kept, segments, keys).groupBy(*keys, "first", "last").agg(F.min("_least").alias("_least"))
@@ -27,8 +30,11 @@ def earliest(ranges: DataFrame, keys: Sequence[str], values: Sequence[str]) -> D
 
 
 def _sends(records: DataFrame) -> DataFrame:
-    """Sends by logical number: stream, prod, first..last, shift (tag less number), sent_us, producer, known
-    (the greatest number that the stream had sent before)."""
+    """Sends by logical number.
+
+    Columns: stream, prod, first, last, shift (tag minus number), sent_us, producer, known (the greatest
+    number that the stream had sent before).
+    """
     process = F.concat_ws("#", "writer", F.col("incarnation").cast("string"))
     number = F.coalesce("pfirst", "first")
     rows = records.where("kind = 'sent' and prod is not null").select(
@@ -41,8 +47,7 @@ def _sends(records: DataFrame) -> DataFrame:
 
 
 def origins(records: DataFrame) -> DataFrame:
-    """ORIGIN_SCHEMA. A resend, which has its message's old number, counts from the first send of that
-    message."""
+    """ORIGIN_SCHEMA. A resend has the old number of its message, and counts from the message's first send."""
     sends = _sends(records)
     begin = F.greatest("first", F.coalesce(F.col("known") + 1, F.col("first")))
     fresh = sends.withColumn("first", begin).where("first <= last")
@@ -78,7 +83,7 @@ def confirm_pieces(records: DataFrame, sent: DataFrame) -> DataFrame:
 
 
 def placed(records: DataFrame) -> DataFrame:
-    """PLACED_SCHEMA by the primary's record, or the backup's where the primary's is not in the ledgers."""
+    """PLACED_SCHEMA by the primary's record, or by the backup's if the primary's is not in the ledgers."""
     rows = records.where("kind in ('enqueue', 'backup_enqueue') and prod is not null and pfirst is not null")
     runs = rows.select(
         "prod", "queue", "epoch", (F.col("first") - F.col("pfirst")).alias("shift"),
@@ -94,7 +99,7 @@ def placed(records: DataFrame) -> DataFrame:
 
 
 def receipts(records: DataFrame) -> DataFrame:
-    """RECEIPT_SCHEMA: of an id that came more than once, the earliest by whatever clock."""
+    """RECEIPT_SCHEMA. For an id received more than once, the earliest time counts, whatever the clock."""
     rows = records.where("kind = 'received'").select(
         "queue",
         "epoch",
@@ -107,8 +112,11 @@ def receipts(records: DataFrame) -> DataFrame:
 
 
 def deliveries(sent: DataFrame, put: DataFrame, received: DataFrame) -> DataFrame:
-    """Ids from their producer to their first consumer: queue, epoch, first..last, and the names and times of
-    ORIGIN_SCHEMA, PLACED_SCHEMA and RECEIPT_SCHEMA, each by its own writer's clock."""
+    """Ids from their producer to their first consumer.
+
+    Columns: queue, epoch, first, last, and the names and times of ORIGIN_SCHEMA, PLACED_SCHEMA and
+    RECEIPT_SCHEMA. Each time is by its own writer's clock.
+    """
     ids = F.col("id") + F.col("first") - F.col("left_first")
     entered = overlap(put, sent, ["prod"]).select(
         "queue", "epoch", ids.alias("first"), (ids + size() - 1).alias("last"), "sent_us", "producer",
@@ -118,7 +126,10 @@ def deliveries(sent: DataFrame, put: DataFrame, received: DataFrame) -> DataFram
 
 
 def _in_sync(records: DataFrame) -> DataFrame:
-    """Of each primary: writer, view, peer, begin..end: positions at which the peer was in sync. Few."""
+    """For each primary and peer, the positions at which the peer was in sync. Few rows.
+
+    Columns: writer, view, peer, begin, end.
+    """
     after = Window.partitionBy("writer", "incarnation", "view").orderBy("wseq")
     changes = records.where("kind = 'insync' and n is not null and name is not null")
     spans = changes.withColumn("end", F.coalesce(F.lead("n").over(after) - 1, F.lit(GREATEST)))
@@ -127,9 +138,12 @@ def _in_sync(records: DataFrame) -> DataFrame:
 
 
 def replication_pieces(records: DataFrame) -> DataFrame:
-    """PIECE_SCHEMA by backup and way (applied, durable): from a primary's enqueue to the acknowledgement of
-    its position, while the backup was in sync: what it fetched to catch up is not among them. Both times are
-    the primary's."""
+    """PIECE_SCHEMA by backup and kind of ack (applied, durable): from a primary's enqueue to the ack of its
+    position.
+
+    Both times are the primary's. Only positions at which the backup was in sync count; those that it fetched
+    to catch up do not.
+    """
     put = records.where("kind = 'enqueue' and n is not null").select(
         "writer", "view", F.col("n").alias("at"), size().alias("n"), F.col("ts_us").alias("enqueued_us")
     )
