@@ -1,1 +1,1 @@
-"""The ledger: append-only files of range-compressed events that every node and client keeps."""
+"""The ledger: append-only files in which nodes and clients record ranges of message ids."""

@@ -1,8 +1,8 @@
-"""Turns a tick's history into ledger records, for a broker that serves and for one that follows.
+"""Turns the history of each tick into ledger records, on a node that serves and on a backup.
 
-`LedgerSink` is a ledger writer that also understands `history.records.Batch`. Owner: the node, which
-calls `batch` for each batch (made on a primary, applied on a backup) and `flush` once a tick, before confirms
-leave. The cost is per run and range, never per message; 1 to 1.5 us for each.
+`LedgerSink` is a ledger writer that also takes a `Batch` of history. Owner: the node. The node calls `batch`
+for each batch (made on a primary, applied on a backup), and calls `flush` once a tick, before confirms leave.
+Each run and range costs 1 to 1.5 us, whatever the number of its messages.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ BACKUP = "backup"
 
 _REASONS = {reason: reason.ledger_name for reason in Reason}
 _DURABLE = tuple(',"durable":1' if scope & Scope.STORE else "" for scope in map(Scope, range(4)))
-"""What an enqueue says of its run's scope: a confirm of messages that the store sees waits for it."""
+"""The `durable` field of an enqueue, by scope. Confirms of messages in the store wait for the disk."""
 
 
 class LedgerSink(LedgerWriter):
     """The ledger of a broker."""
 
     def close(self, *, seal: bool = False) -> None:
-        """Flush and close. Without a seal: the node knows a clean end, and records the seal itself."""
+        """Flush and close, by default without a seal: the node writes the seal itself after a clean end."""
         super().close(seal=seal)
 
     def batch(self, batch: Batch, role: str) -> None:
-        """Gather the records of one batch. `role`: PRIMARY if it was made here, BACKUP if it was followed.
+        """Gather the records of one batch. `role`: PRIMARY if this node made the batch, BACKUP if it applied
+        a primary's batch.
 
-        The records' view is the epoch of the batch's position, which is the epoch of the primary that made
-        it.
+        The `view` of each record is the epoch of the batch's position: the epoch of the primary that made the
+        batch.
         """
         if not batch.records:
             return

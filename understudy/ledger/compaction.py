@@ -1,8 +1,8 @@
-"""Finished segments become Parquet: zstd, integers of 64 bits, a fifteenth of the size or less.
+"""Converts finished segments to Parquet (zstd, 64-bit integers), about a fifteenth of the size.
 
-Crash-safe: the Parquet is written to a name that no reader takes, synced, read back and compared with the
-lines, and renamed; then the lines go. In between both are there, and readers take the Parquet. A segment with
-anything that is no record stays as it is: nothing that may be evidence is thrown away.
+Crash-safe: the Parquet file is written under a name that readers ignore, synced, read back and compared with
+the lines. Then it is renamed, and the lines are deleted. If a crash leaves both files, readers take the
+Parquet file. A segment with a line that is not a record stays unchanged, because the line may be evidence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from understudy.shared.file_errors import named
 
 LONGS = ("v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable")
 TEXTS = ("writer", "kind", "queue", "reason", "prod", "name", "peer")
-"""The columns: what a record can have (`spark.schema.RECORD_SCHEMA`)."""
+"""The columns: all fields that a record can have (`spark.schema.RECORD_SCHEMA`)."""
 _NEEDED = ("v", "writer", "incarnation", "wseq", "ts_us", "view", "kind")
 _CHUNK = 8 * 1024 * 1024
 _GROUP_ROWS = 500_000
@@ -27,7 +27,7 @@ _LEVEL = 3
 
 
 class Kept(Exception):
-    """Why a segment stays as it is, in words."""
+    """The segment stays unchanged. `str()` is the reason."""
 
 
 def parquet_of(segment: Segment) -> Path:
@@ -35,8 +35,8 @@ def parquet_of(segment: Segment) -> Path:
 
 
 def compact(segment: Segment, progress: Callable[[int], None] = lambda octets: None) -> int:
-    """Make Parquet of a finished segment of JSON lines; how many bytes it has. Raises Kept, OSError, and
-    NeedsArrow."""
+    """Convert a finished segment of JSON lines. Returns the size of the Parquet file in bytes. Raises Kept,
+    OSError and NeedsArrow."""
     assert segment.form == JSONL
     target = parquet_of(segment)
     part = target.with_name(target.name + ".part")
@@ -44,7 +44,7 @@ def compact(segment: Segment, progress: Callable[[int], None] = lambda octets: N
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Kept("another compaction is at work on it") from None
+            raise Kept("another process is compacting it") from None
         try:
             file.truncate(0)
             _write(segment.path, file, progress)
@@ -63,7 +63,8 @@ def compact(segment: Segment, progress: Callable[[int], None] = lambda octets: N
 
 
 def finish(segment: Segment, progress: Callable[[int], None] = lambda octets: None) -> None:
-    """Both forms are there: remove the lines if the Parquet says the same. Raises Kept, OSError."""
+    """Delete the lines of a segment that has both forms, if the Parquet file holds the same records. Raises
+    Kept, OSError and NeedsArrow."""
     _compare(segment.path, parquet_of(segment), progress)
     segment.path.unlink()
     sync_folder(segment.path.parent)
@@ -99,15 +100,16 @@ def _compare(source: Path, target: Path, progress: Callable[[int], None]) -> Non
             groups = _groups(source, progress)
             for place in range(file.num_row_groups):
                 if not next(groups, pa.table({})).equals(file.read_row_group(place)):
-                    raise Kept("what was read back differs")
+                    raise Kept("the Parquet file differs from the lines")
             if next(groups, None) is not None:
-                raise Kept("what was read back is shorter")
+                raise Kept("the Parquet file is shorter than the lines")
     except pa.ArrowInvalid as error:
-        raise Kept(f"what was read back is no Parquet ({str(error).splitlines()[0]})") from None
+        raise Kept(f"the Parquet file cannot be read ({str(error).splitlines()[0]})") from None
 
 
 def _groups(source: Path, progress: Callable[[int], None]) -> Iterator[Any]:
-    """The lines as tables of some hundred thousand rows; the same ones each time."""
+    """The lines as tables of at least `_GROUP_ROWS` rows, except the last. A second call gives
+    equal tables."""
     pa = arrow()
     gathered: list[Any] = []
     rows = 0
@@ -142,7 +144,7 @@ def _tables(source: Path, progress: Callable[[int], None]) -> Iterator[Any]:
                 )
             except pa.ArrowInvalid as error:
                 why = " ".join(str(error).split())
-                raise Kept(f"a line of it is no record ({why[:100]})") from None
+                raise Kept(f"a line is not a record ({why[:100]})") from None
             yield _checked(table.select(schema.names), data)
     if rest:
         raise Kept("its last line is cut short")
@@ -150,11 +152,11 @@ def _tables(source: Path, progress: Callable[[int], None]) -> Iterator[Any]:
 
 def _checked(table: Any, data: bytes) -> Any:
     if table.num_rows != data.count(b"\n"):
-        raise Kept("it has lines without a record")
+        raise Kept("lines and records differ in number")
     for name in _NEEDED:
         if table.column(name).null_count:
-            raise Kept(f"a line of it has no {name}")
-    versions = set(table.column("v").unique().to_pylist())
-    if versions - set(VERSIONS):
-        raise Kept(f"it is of schema version {max(versions)}")
+            raise Kept(f"a line has no {name}")
+    unknown = set(table.column("v").unique().to_pylist()) - set(VERSIONS)
+    if unknown:
+        raise Kept(f"unsupported schema version {max(unknown)}")
     return table

@@ -1,9 +1,9 @@
-"""Logs of single messages, as other clients write them, become a ledger of ranges.
+"""Converts the logs of single messages that other clients write into a ledger of ranges.
 
-A row of CSV, or an object a line, is one event: a producer sent, or got a confirm for, a publish tag; a
-consumer received, or acked, a replication id. What a row has to say is in named columns (`FIELDS`). Rows are
-taken in order and never held: adjacent numbers become ranges, what comes in any order (confirms, acks) is
-gathered for as long as its time stays within `SLOT_US`.
+A row of CSV, or a JSON object on its own line, is one event. A producer sent a publish tag, or got the answer
+to it. A consumer received or acked a replication id. Named columns hold the values (`FIELDS`). Rows are read
+in order and not kept in memory. Adjacent numbers become ranges. Confirms and acks come in any order, so they
+are gathered for up to `SLOT_US`.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ FIELDS = {
     "producer": ("time", "event", "session", "tag", "number", "route"),
     "consumer": ("time", "event", "id", "queue", "epoch", "sequence", "redelivered", "name"),
 }
-"""What a column can be, by role. Those of `NEEDED` must be there."""
+"""The values that a row can hold, by role. `NEEDED` lists the required ones."""
 NEEDED = {"producer": (("time",), ("tag",)), "consumer": (("time",), ("id", "queue"))}
-"""One of each group."""
+"""Required values, by role: one of each group."""
 EVENTS = {
     "producer": ("sent", "confirmed", "nacked", "returned"),
     "consumer": ("received", "acked"),
 }
-"""The first is that of a row that says none."""
+"""Names of events, by role. A row without one is the first of them."""
 SLOT_US = 50_000
-"""Events of one range are no further apart in time."""
+"""Events are gathered into ranges for this time, in microseconds."""
 _UNITS = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0}
 TIMES = ("iso", *_UNITS)
 _TRUE, _FALSE = ("1", "true", "yes", "t", "y"), ("0", "false", "no", "f", "n", "")
 
 
 class Unconvertible(Exception):
-    """A row that cannot be converted, with its place. `str()` is one line."""
+    """A log cannot be converted. `str()` is one line that names the file and, where there is one,
+    the line."""
 
 
 @dataclass(slots=True)
 class Converted:
-    """The result."""
+    """The result of `convert`. `first_us` is the time of the first row, `last_us` the latest time of all
+    rows."""
 
     rows: int = 0
     records: int = 0
@@ -58,7 +60,8 @@ class Converted:
 
 @dataclass(slots=True, frozen=True)
 class Mapped:
-    """Which column says what. `time`: one of TIMES."""
+    """How to read a row: the role, the format (csv or jsonl), the column of each value, and the format of
+    times (one of TIMES)."""
 
     role: str
     form: str
@@ -70,7 +73,7 @@ Row = Mapping[str, Any]
 
 
 def rows_of(path: Path, form: str, progress: Callable[[int], None]) -> Iterator[tuple[int, Row]]:
-    """Each row with the number of its line. Raises Unconvertible."""
+    """Yield each row with its line number. Raises Unconvertible and OSError."""
     with path.open("r", encoding="utf-8-sig", newline="") as file:
 
         def lines() -> Iterator[str]:
@@ -85,14 +88,14 @@ def rows_of(path: Path, form: str, progress: Callable[[int], None]) -> Iterator[
                 for row in reader:
                     number = reader.line_num
                     if None in row:
-                        raise Unconvertible(f"{path}:{number}: it has more columns than the header")
+                        raise Unconvertible(f"{path}:{number}: more columns than the header")
                     yield number, row
                 return
             for number, line in enumerate(lines(), 1):
                 if line.strip():
                     found = json.loads(line)
                     if not isinstance(found, dict):
-                        raise Unconvertible(f"{path}:{number}: it is no JSON object")
+                        raise Unconvertible(f"{path}:{number}: not a JSON object")
                     yield number, found
         except (ValueError, csv.Error) as error:
             raise Unconvertible(
@@ -104,10 +107,11 @@ def convert(
     paths: Sequence[Path], target: Path, writer: str, mapped: Mapped,
     progress: Callable[[int], None] = lambda octets: None,
 ) -> Converted:  # fmt: skip
-    """Read all, in the order given, and write the ledger of `writer`; all of it or nothing.
+    """Convert all files, in the given order, into one ledger of `writer`.
 
-    Raises Unconvertible, LedgerError, and OSError. The incarnation is the time of the first event in
-    milliseconds, so that a log that is converted again is refused.
+    The ledger's files get their names after the last row; if a row is wrong, no file stays. Raises
+    Unconvertible, LedgerError and OSError. The incarnation is the time of the first event in milliseconds, so
+    converting the same log again is refused.
     """
     ledger: _Ledger | None = None
     parts: list[str] = []
@@ -130,7 +134,7 @@ def convert(
                 converted.rows += 1
                 converted.last_us = max(converted.last_us, event.ts_us)
         if ledger is None:
-            raise Unconvertible(f"{paths[0]}: there is no row in it")
+            raise Unconvertible(f"{paths[0]}: no rows")
         converted.records = ledger.close()
         for name in parts:
             os.rename(name + ".part", name)
@@ -144,7 +148,7 @@ def convert(
 
 
 class _Event:
-    """One row, understood."""
+    """One row of a log."""
 
     __slots__ = ("_columns", "_place", "_row", "kind", "ts_us")
 
@@ -154,7 +158,7 @@ class _Event:
         kinds = EVENTS[mapped.role]
         self.kind = self.text("event", kinds[0]) or kinds[0]
         if self.kind not in kinds:
-            self.wrong(f"event {self.kind!r} is none of {', '.join(kinds)}")
+            self.wrong(f"event {self.kind!r} is not one of {', '.join(kinds)}")
 
     def wrong(self, why: str) -> None:
         raise Unconvertible(f"{self._place}: {why}")
@@ -178,18 +182,18 @@ class _Event:
         if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal():
             value = int(value)
         if type(value) is not int or not 0 <= value < GREATEST:
-            self.wrong(f"{what} is {value!r}, and no number from 0 to 2^53")
+            self.wrong(f"{what} is {value!r}, not a whole number from 0 to 2^53 - 1")
         assert isinstance(value, int)
         return value
 
     def flag(self, what: str) -> bool:
         value = self.text(what).strip().lower()
         if value not in (*_TRUE, *_FALSE, "none"):
-            self.wrong(f"{what} is {value!r}, and neither yes nor no")
+            self.wrong(f"{what} is {value!r}, neither yes nor no")
         return value in _TRUE
 
     def id(self) -> tuple[str, int, int]:
-        """Queue, epoch, sequence: of one column `queue:epoch:sequence`, or of three."""
+        """Queue, epoch and sequence, from one column `queue:epoch:sequence` or from three columns."""
         if "id" in self._columns:
             parts = self.text("id").split(":")
             if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
@@ -198,7 +202,7 @@ class _Event:
         else:
             queue, epoch, sequence = self.text("queue"), self.number("epoch"), self.number("sequence")
         if len(queue) != 32 or set(queue) - set("0123456789abcdef"):
-            self.wrong(f"queue {queue!r} is no UUID of 32 hex digits")
+            self.wrong(f"queue {queue!r} is not a UUID of 32 lower-case hex digits")
         return queue, epoch, sequence
 
     def _time(self, unit: str) -> int:
@@ -214,7 +218,7 @@ class _Event:
 
 
 class _Ledger:
-    """The ledger that is being written: one run in order, and the records gathered for it."""
+    """The ledger being written, with the current run and the numbers gathered so far."""
 
     def __init__(
         self, target: Path, writer: str, mapped: Mapped, ts_us: int,
@@ -265,7 +269,8 @@ class _Ledger:
             self._gathered.add((("kind", "acked"), ("queue", queue), ("epoch", epoch)), sequence)
 
     def _join(self, kind: str, number: int, own: int | None, **same: Any) -> None:
-        """In order of arrival: order and repetition stay visible."""
+        """Extend the current run, or begin a new one. Runs stay in order of arrival, so that disorder and
+        repetition stay visible."""
         run = self._run
         follows = run is not None and number == run["last"] + 1 and all(run[k] == v for k, v in same.items())
         if run is not None and follows and (own is None or own == run["pfirst"] + number - run["first"]):
@@ -287,7 +292,8 @@ class _Ledger:
         self._ledger.flush()
 
     def close(self) -> int:
-        """Seal; how many records. OSError if not all of them could be written."""
+        """Flush, seal and close. Returns the number of records. Raises OSError if a record could not be
+        written."""
         self.flush()
         self._ledger.close()
         if self._ledger.lost:

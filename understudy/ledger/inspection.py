@@ -1,6 +1,6 @@
-"""What a folder of ledgers holds, writer by writer, and whether anything is missing: for `ledger check`.
+"""Inspects ledger files for `understudy ledger check`: one report for each incarnation.
 
-The ledgers' contents are Spark's business (`understudy reconcile`); here only files, numbers and ends.
+A report covers files, record numbers and ends. `understudy reconcile` judges the contents of the records.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 from understudy.ledger.segments import CUT_SHORT, Damage, Record, Segment, Series, is_held, records
 
 OUTLIVED_US = 86_400_000_000
-"""As in `spark.reconcile.ledgers.ends`, whose rule about clients without a seal this is."""
+"""A client without a seal no longer counts if broker records are pruned up to this time after its last one.
+The rule is that of `spark.reconcile.ledgers.ends`."""
 
 
 @dataclass(slots=True)
 class Report:
-    """One incarnation. Ranges are of record numbers, times in microseconds since 1970."""
+    """The findings about one incarnation. Ranges are record numbers; times are microseconds since 1970."""
 
     series: Series
     role: str = ""
@@ -27,25 +28,30 @@ class Report:
     first_us: int = 0
     last_us: int = 0
     pruned_us: int | None = None
-    """What was noted up to then was removed by retention."""
+    """Retention removed records up to this time."""
     sealed: bool = False
     followed: bool = False
-    """A broker's next life has begun here: this one is over."""
+    """A later incarnation of this broker wrote to the same folder, so this one has ended."""
     outlived: bool = False
-    """A client's, of whose time no broker's ledger here tells any more."""
+    """The ledger of a client whose time the brokers' ledgers no longer cover."""
     held: bool = False
     torn_tail: bool = False
-    """Its last line is cut short, and nothing follows: what a crash leaves."""
+    """The last line of the last segment is cut short, as a crash leaves it."""
     gaps: list[tuple[int, int, str]] = field(default_factory=list)
-    """Missing numbers, and the file before which they are missing."""
+    """Ranges of missing record numbers, each with the file of the next record."""
     repeated: list[tuple[int, int, str]] = field(default_factory=list)
+    """Ranges of record numbers that occur again, each with the file that repeats them."""
     damage: list[tuple[Segment, Damage]] = field(default_factory=list)
     versions: set[int] = field(default_factory=set)
 
     @property
     def end(self) -> str:
-        """sealed; crashed: it has begun anew; open: a process of this machine writes to it; outlived: it does
-        not count any more; none: it crashed, or is not all here."""
+        """How the ledger ends.
+
+        `sealed`: in order. `outlived`: the missing seal no longer counts. `crashed`: a later incarnation of
+        the broker follows. `open`: a process of this machine still writes to it. `none`: the writer crashed,
+        or files are missing.
+        """
         if self.sealed:
             return "sealed"
         if self.outlived and not self.held:
@@ -57,11 +63,11 @@ class Report:
         return bool(self.gaps or self.repeated or self.damage or not self.count)
 
     def faults(self) -> list[str]:
-        """A sentence for each thing that is not as it should be."""
+        """One sentence for each fault."""
         writer, incarnation = self.series.process
         who = f"the ledger of {writer} (incarnation {incarnation})"
-        found = [f"{who} lacks records {_span(a, b)}, before {name}" for a, b, name in self.gaps]
-        found += [f"{who} numbers records {_span(a, b)} again, in {name}" for a, b, name in self.repeated]
+        found = [f"{who} lacks records {_span(a, b)} (next record in {name})" for a, b, name in self.gaps]
+        found += [f"{who} repeats record numbers {_span(a, b)}, in {name}" for a, b, name in self.repeated]
         found += [
             f"line {damage.line} of {segment.path.name} cannot be read ({damage.why})"
             for segment, damage in self.damage
@@ -92,7 +98,7 @@ def _span(first: int, last: int) -> str:
 
 
 def inspect(series: Series, progress: Callable[[int], None] = lambda octets: None) -> Report:
-    """Read all of one incarnation. Raises OSError, and NeedsArrow."""
+    """Read all segments of one incarnation. Raises OSError and NeedsArrow."""
     report = Report(series)
     final = series.segments[-1]
     for segment in series.segments:
@@ -108,7 +114,8 @@ def inspect(series: Series, progress: Callable[[int], None] = lambda octets: Non
 
 
 def inspect_all(every: Sequence[Series], progress: Callable[[int], None]) -> list[Report]:
-    """Each of them; the node's lock makes lives of a broker follow each other, those of a client may not."""
+    """Inspect all incarnations. A later incarnation ends an earlier one only if the writer is a broker: a
+    node locks its data directory, but two clients of one name may run at the same time."""
     reports = [inspect(series, progress) for series in every]
     for report in reports:
         writer, incarnation = report.series.process

@@ -1,7 +1,7 @@
-"""Gathers single numbers that come in nearly any order into inclusive ranges, for one record per range.
+"""Gathers single numbers, in nearly any order, into inclusive ranges: one ledger record for each range.
 
-For ledgers of things that arrive one by one, such as a consumer's acks: in arrival order runs have 1 to 1.3
-numbers, gathered for a flush 12 to 146. One thread; emptied by `drain`.
+For events that arrive one by one, such as a consumer's acks. In order of arrival a run has 1 to 1.3 numbers;
+gathered until a flush it has 12 to 146. Used by one thread; `drain` empties it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def to_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Inclusive ranges, ascending, of `numbers`. A number given twice is in two ranges: nothing is hidden."""
+    """`numbers` as ascending inclusive ranges. A number given twice is in two ranges, so repetition stays
+    visible."""
     ranges: list[tuple[int, int]] = []
     first = last = None
     for number in sorted(numbers):
@@ -29,7 +30,7 @@ def to_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 class RangeGatherer(Generic[Key]):
-    """Numbers by key. The key is the rest of the record, such as (queue, epoch, reason)."""
+    """Numbers by key. The key holds the other fields of the record, such as (queue, epoch, reason)."""
 
     __slots__ = ("_numbers", "_runs")
 
@@ -48,11 +49,12 @@ class RangeGatherer(Generic[Key]):
             numbers.append(number)
 
     def add_range(self, key: Key, first: int, last: int) -> None:
-        """A range that is at hand already; joined with its neighbours at `drain`."""
+        """Add a whole range. `drain` joins it with adjacent numbers and ranges."""
         self._runs.setdefault(key, []).append((first, last))
 
     def drain(self) -> Iterator[tuple[Key, int, int]]:
-        """(key, first, last) of all that was gathered, keys in order of their first number; then empty."""
+        """Yield (key, first, last) for everything gathered, then start empty. Keys come in the order in which
+        they were first added; keys with ranges only come last."""
         numbers, self._numbers = self._numbers, {}
         runs, self._runs = self._runs, {}
         for key, own in numbers.items():
@@ -67,7 +69,7 @@ class RangeGatherer(Generic[Key]):
 
 
 def _join(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge ranges that touch; ranges that overlap stay apart, so that what came twice is seen twice."""
+    """Merge adjacent ranges. Overlapping ranges stay apart, so repetition stays visible."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if joined and first == joined[-1][1] + 1:

@@ -1,13 +1,14 @@
-"""What is older than the retention goes: whole finished segments, from the beginning of an incarnation on.
+"""Deletes old ledger records: whole finished segments, from the beginning of an incarnation.
 
-In their place stands one small file, `<writer>-<incarnation>-<k>.pruned.ledger.jsonl`, k being the last
-segment that went into it. It keeps, as they were written, the records that later ones rest on (who wrote, who
-served and was in sync since when, what queues are called, what is in quarantine, the seal) and, of each queue
-and epoch, and of each session of a publisher, the one with the highest id or tag; between them, records of
-the kind `pruned` name the numbers that are gone. So what is missing is neither a gap nor taken for "no loss":
-no record of any id or tag above is gone, and those up to there are before the horizon, and not judged.
+One small file replaces the deleted segments: `<writer>-<incarnation>-<k>.pruned.ledger.jsonl`, where k is the
+last of them. The file keeps the records that later ones depend on: who wrote, who served and was in sync
+since when, the names of queues, the quarantine and the seal. For each queue and epoch, and for each session
+of a publisher, the file keeps the record with the highest id or tag. Records of kind `pruned` name the
+numbers of the deleted records, so nobody takes a deleted range for a gap or for "no loss". No record with a
+higher id or tag was deleted. Lower ids and tags lie before the horizon and are not judged.
 
-Crash-safe: the new file is complete before the old ones go, and says itself what it stands for.
+Crash-safe: the new file is complete before the old ones are deleted, and its name says which ones it
+replaces.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ from understudy.ledger.writer import SCHEMA_VERSION
 from understudy.shared.file_errors import named
 
 _STATE = frozenset({"open", "promote", "demote", "insync", "quarantine", "seal"})
-"""Few, and what comes later cannot be judged without them."""
+"""Kinds that are always kept: they are few, and later records cannot be judged without them."""
 _RUNS = frozenset({"enqueue", "backup_enqueue"})
-"""Their range is one of ids, and `pfirst` the tag of the first."""
+"""Kinds whose range is a range of ids. `pfirst` is the tag of the first id."""
 DAMAGED = "damaged"
-"""The reason of what was pruned although some of it could not be read."""
+"""Value of `reason` in `pruned` records if some deleted records could not be read."""
 
 
 class Unprunable(Exception):
-    """Why the segments of an incarnation stay, in words."""
+    """The segments of an incarnation cannot be pruned. `str()` is the reason."""
 
 
 @dataclass(slots=True)
 class PruningPlan:
-    """What of one incarnation is to go. `horizon_us`: what was noted up to then is not judged any more."""
+    """The segments of one incarnation to delete. `horizon_us` is the time of their newest record; events up
+    to then are no longer judged."""
 
     series: Series
     going: list[Segment] = field(default_factory=list)
@@ -62,7 +64,8 @@ class PruningPlan:
 
 
 def plan(series: Series, before_us: int) -> PruningPlan:
-    """The segments from the first on whose newest record is older; a pruned file alone is no work."""
+    """Plan to delete the leading segments whose newest record is older than `before_us`. The plan stops at a
+    segment that is still written. It is empty if a pruned file would only replace itself."""
     found = PruningPlan(series)
     done = set(finished(series))
     for segment in series.segments:
@@ -81,8 +84,11 @@ def plan(series: Series, before_us: int) -> PruningPlan:
 def prune(
     plan: PruningPlan, *, damaged: bool = False, progress: Callable[[int], None] = lambda octets: None
 ) -> Path:
-    """Do it; the file that stands in their place. Raises Unprunable where lines or numbers are missing,
-    unless `damaged`: whatever it was is not judged any more either. Raises OSError, and NeedsArrow."""
+    """Delete the planned segments. Returns the file that replaces them.
+
+    Raises OSError and NeedsArrow. Raises Unprunable if a line cannot be read or record numbers are missing,
+    unless `damaged`. With `damaged`, lost records are no longer judged either.
+    """
     lines = _summary(plan, damaged, progress)
     last, folder = plan.going[-1], plan.series.folder
     stem = last.stem.removesuffix(PRUNED)
@@ -105,7 +111,7 @@ def prune(
 
 
 def tidy(segments: Iterable[Segment], besides: Path) -> None:
-    """Remove what a pruned file stands for."""
+    """Delete `segments`, which the pruned file `besides` replaces."""
     for segment in segments:
         if segment.path != besides:
             segment.path.unlink(missing_ok=True)
@@ -125,23 +131,25 @@ def _summary(plan: PruningPlan, damaged: bool, progress: Callable[[int], None]) 
         for record in records(segment, tell, progress):
             first = record["first"] if record["kind"] == "pruned" else record["wseq"]
             if first > kept.next and not damaged:
-                raise Unprunable(f"records {kept.next}..{first - 1} are missing before {segment.path.name}")
+                raise Unprunable(
+                    f"records {kept.next}..{first - 1} are missing (next record in {segment.path.name})"
+                )
             kept.damaged |= first > kept.next
             kept.take(record)
     return kept.lines()
 
 
 class _Kept:
-    """Goes over the records once; remembers those that stay."""
+    """Takes each record once, and keeps those that the pruned file needs."""
 
     def __init__(self) -> None:
         self.next = 0
         self._state: list[Record] = []
         self._latest: dict[tuple[object, ...], tuple[int, Record]] = {}
-        """By what they tell the progress of, and how far it had got."""
+        """The highest number and its record, for each queue name, queue and epoch, and session."""
         self._end: Record | None = None
         self.damaged = False
-        """Not all of it could be read, so that how far it went is not known."""
+        """Some records could not be read, so the highest ids and tags are unknown."""
 
     def take(self, record: Record) -> None:
         self.next = max(self.next, record["wseq"] + 1)
@@ -167,7 +175,8 @@ class _Kept:
             self._latest[what] = (upto, record)
 
     def lines(self) -> list[bytes]:
-        """In order of their numbers, every number of the incarnation up to the last accounted for."""
+        """The kept records in order of their numbers, with `pruned` records for all other numbers up to the
+        last."""
         staying = {record["wseq"]: record for record in self._state}
         staying |= {record["wseq"]: record for _, record in self._latest.values()}
         lines: list[bytes] = []
@@ -182,7 +191,8 @@ class _Kept:
         return lines
 
     def _gone(self, first: int, last: int, near: Record) -> bytes:
-        """`near`: the next record that stays, or the last that went: times and epochs between are gone."""
+        """The `pruned` record for `first` to `last`, with the time and epoch of `near`: the next kept record,
+        or the last deleted one."""
         same = {name: near[name] for name in ("writer", "incarnation", "ts_us", "view")}
         head = {"v": SCHEMA_VERSION, "writer": same["writer"], "incarnation": same["incarnation"]}
         return _line(

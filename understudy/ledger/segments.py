@@ -1,7 +1,7 @@
-"""Ledger files as they lie in folders: whose they are, which are finished, what their lines say.
+"""Ledger files in folders: which writer they belong to, which are finished, and the records in them.
 
-Used by the commands of `understudy ledger`. A writer's incarnation is a series of segments, numbered from 0;
-only the last of them may be written to. Nothing here changes a file.
+Used by the commands of `understudy ledger`. One incarnation of a writer is a series of segments, numbered
+from 0. Only the last segment may still be written. Nothing here changes a file.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Process = tuple[str, int]
 JSONL = ".ledger.jsonl"
 PARQUET = ".ledger.parquet"
 FORMS = (PARQUET, JSONL + ".zst", JSONL)
-"""Of several forms of one segment the first of these counts: a crash left the others."""
+"""If a crash left several forms of one segment, the first of these counts."""
 PRUNED = ".pruned"
 VERSIONS = (1, 2)
 GREATEST = 1 << 53
-"""No number of a record gets there."""
+"""All numbers in a record are below this limit."""
 _NAME = re.compile(r"(.*)-(\d+)-(\d+)(\.pruned)?(\.ledger\.(?:parquet|jsonl|jsonl\.zst))\Z", re.DOTALL)
 _TAIL = 64 * 1024
 _PIECE = 1024 * 1024
-CUT_SHORT = "it is cut short"
+CUT_SHORT = "cut short"
 
 
 class NeedsArrow(Exception):
-    """pyarrow is not installed: it comes with the extra `spark`."""
+    """pyarrow is not installed. The extra `spark` installs it."""
 
     def __init__(self) -> None:
         super().__init__("Parquet needs pyarrow: pip install 'understudy-amqp[spark]'")
@@ -44,7 +44,7 @@ class NeedsArrow(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Segment:
-    """One file. `pruned`: it stands for itself and all before it (`retention`)."""
+    """One ledger file. `pruned`: the file replaces this segment and all earlier ones (`retention`)."""
 
     path: Path
     writer: str
@@ -60,8 +60,8 @@ class Segment:
 
 @dataclass(slots=True)
 class Series:
-    """The segments of one incarnation in one folder, in order; `doubles`: other forms of them, and what a
-    pruned file stands for already."""
+    """The segments of one incarnation in one folder, in order. `doubles` are other forms of the same
+    segments, and segments that a pruned file replaces."""
 
     folder: Path
     process: Process
@@ -71,7 +71,7 @@ class Series:
 
 @dataclass(slots=True)
 class Damage:
-    """A line that is no record."""
+    """A line that is not a record."""
 
     line: int
     why: str
@@ -86,13 +86,14 @@ def segment_of(path: Path) -> Segment | None:
 
 
 def find(folders: Iterable[Path]) -> tuple[list[Series], int]:
-    """Each incarnation below the folders (a file may be given too), and how many files are no ledgers."""
+    """The series of each incarnation below `folders`, which may name files too, and the number of files that
+    are not ledgers."""
     series: dict[tuple[Path, Process], Series] = {}
     seen: set[Path] = set()
     foreign = 0
     for folder in folders:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
-            real = Path(os.path.realpath(path))  # a loop of links is no file
+            real = Path(os.path.realpath(path))  # a loop of symbolic links fails is_file()
             if real in seen or not real.is_file():
                 continue
             seen.add(real)
@@ -120,7 +121,8 @@ def _sort(series: Series) -> None:
 def records(
     segment: Segment, damage: Callable[[Damage], None], progress: Callable[[int], None] = lambda octets: None
 ) -> Iterator[Record]:
-    """In order. Lines that are no records are told to `damage`. Raises OSError, and NeedsArrow."""
+    """Yield the records in order. Lines that are not records go to `damage`. Raises OSError and
+    NeedsArrow."""
     if segment.form == PARQUET:
         yield from _rows(segment.path, progress)
         return
@@ -132,7 +134,7 @@ def records(
             try:
                 record = json.loads(line)
             except ValueError:
-                fault = fault or "it is no JSON"
+                fault = fault or "not JSON"
             fault = fault or fault_of(record)
             if fault or record is None:
                 if line.strip():
@@ -142,11 +144,12 @@ def records(
 
 
 def fault_of(record: object) -> str:
-    """Why it is no record, in words; "" if it is one. The reconciler checks the fields of each kind."""
+    """Why `record` is not a ledger record, or "" if it is one. The reconciler checks the fields of
+    each kind."""
     if not isinstance(record, dict):
-        return "it is no object"
+        return "not a JSON object"
     if record.get("v") not in VERSIONS:
-        return f"schema version {record.get('v')}"
+        return f"unsupported schema version {record.get('v')}"
     for name in ("incarnation", "wseq", "ts_us", "view"):
         value = record.get(name)
         if type(value) is not int or not 0 <= value < GREATEST:
@@ -158,7 +161,7 @@ def fault_of(record: object) -> str:
 
 
 def arrow() -> Any:
-    """The package. Raises NeedsArrow."""
+    """The pyarrow package. Raises NeedsArrow."""
     try:
         import pyarrow.json
         import pyarrow.parquet
@@ -177,12 +180,12 @@ def _rows(path: Path, progress: Callable[[int], None]) -> Iterator[Record]:
                 for row in batch.to_pylist():
                     yield {name: value for name, value in row.items() if value is not None}
     except pa.ArrowInvalid as error:
-        raise OSError(0, f"no Parquet file ({str(error).splitlines()[0]})", str(path)) from None
+        raise OSError(0, f"not a Parquet file ({str(error).splitlines()[0]})", str(path)) from None
 
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[Iterator[bytes]]:
-    """Its lines; OSError where what is packed ends too soon."""
+    """The lines of a zstd file. Reading a line raises OSError if the file ends too soon."""
     with arrow().input_stream(str(path), compression="zstd") as stream:
 
         def lines() -> Iterator[bytes]:
@@ -200,7 +203,7 @@ def _unpacked(path: Path) -> Iterator[Iterator[bytes]]:
 
 
 def last_record(segment: Segment) -> Record | None:
-    """The last whole one; None if there is none. Of JSON lines it takes one look at the end of the file."""
+    """The last whole record, or None. In a file of JSON lines the end of the file usually suffices."""
     if segment.form != JSONL:
         last = None
         for last in records(segment, lambda damage: None):  # noqa: B007
@@ -228,7 +231,7 @@ def is_sealed(segment: Segment) -> bool:
 
 
 def is_held(segment: Segment) -> bool:
-    """Does a process of this machine write to it? Writers hold a lock on their file."""
+    """Does a process of this machine write to the segment? Writers hold a lock on their file."""
     with segment.path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -238,7 +241,8 @@ def is_held(segment: Segment) -> bool:
 
 
 def finished(series: Series) -> list[Segment]:
-    """The segments that are no longer written: all but the last, and the last too if it has its seal."""
+    """The segments that are no longer written: all but the last, and the last too if it is sealed, pruned or
+    compacted."""
     if not series.segments:
         return []
     *before, last = series.segments

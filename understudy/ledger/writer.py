@@ -1,15 +1,15 @@
-"""The ledger writer: one process life's events as JSON lines, in files that only ever grow.
+"""The ledger writer: records the events of one process life as JSON lines, in append-only files.
 
 Role: gathers records in memory and hands them to the kernel with one write(2) for each `flush`, which the
-owner calls before any confirm leaves. Owner: the node or the client kit, one thread. Nothing raises once the
-writer is open: a write that fails is counted, its records are gone, and the gap in `wseq` says so to whoever
-reconciles.
+owner calls before any confirm leaves. Owner: the node or the client kit, on one thread. Only the constructor
+raises. A failed write is counted and its records are lost; the gap in `wseq` shows the loss to a
+reconciliation.
 
-Lines are built with f-strings, strings escaped once and kept. Integers are int64, ranges inclusive, times in
-microseconds; one reading of the clock serves all records of a flush.
+Lines are built with f-strings, and escaped strings are cached. Integers are int64, ranges inclusive, times in
+microseconds. All records of a flush share one reading of the clock.
 
-Files are `<writer>-<incarnation>-<k>.ledger.jsonl`, k from 0, a new one when the size is reached or the file
-is old; `wseq` goes on.
+Files are `<writer>-<incarnation>-<k>.ledger.jsonl`, k from 0. A new file begins at the limit of size or age;
+`wseq` continues.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ LOG = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2
 ROTATE_BYTES = 64 * 1024 * 1024
-"""A new file is begun at the first flush after this size."""
+"""A flush that would exceed this size begins a new file."""
 ROTATE_AGE = 86400.0
-"""And, in seconds, at the first flush after this age; 0: never."""
+"""The first flush after this age, in seconds, begins a new file; 0: never."""
 HEARTBEAT = 5.0
-"""Seconds without a record after which a writer that lives says so."""
+"""Longest silence of a live writer, in seconds; then it records a heartbeat."""
 
 _POSITIONS = frozenset({"replicated", "durable"})
-"""Kinds that a node notes in nearly every tick, which go a shorter way."""
+"""Kinds that a node records in nearly every tick; `record` has a faster path for them."""
 _ESCAPED_LIMIT = 4096
-"""Strings whose JSON form is kept; beyond it the cache begins anew."""
+"""Number of cached JSON strings; a full cache is emptied."""
 
 
 class LedgerError(Exception):
-    """The ledger cannot be opened. `str()` is one line for a person."""
+    """The ledger cannot be opened. `str()` is one line."""
 
 
 def parse_writer_name(value: str) -> str:
-    """The name of a ledger's writer. Its files begin with the name. Spark hides files that begin with `.` or
-    `_`: such a ledger would be written, and never read. Raises ValueError."""
+    """Check the name of a ledger's writer, which begins the names of its files. Spark ignores files that
+    begin with `.` or `_`, so such a ledger would be written and never read. Raises ValueError."""
     if not value or value[0] in "._":
         raise ValueError(
-            f"{value[:40]!r} is no name for the writer of a ledger: it is empty, or begins with '.' or '_',"
-            " and whoever reads ledgers passes such files over"
+            f"{value[:40]!r} cannot name the writer of a ledger: it is empty, or begins with '.' or '_',"
+            " and readers of ledgers ignore such files"
         )
     return value
 
@@ -63,20 +63,20 @@ class LedgerFile(Protocol):
     """An open ledger file."""
 
     def write(self, data: bytes) -> int:
-        """One write(2): how many bytes were taken, or OSError."""
+        """Write with one write(2). Returns the number of bytes written. Raises OSError."""
 
     def close(self) -> None: ...
 
 
 class DescriptorFile:
-    """The kernel's file; refuses a name that exists, for `wseq` begins at 0 in each incarnation. Locked while
-    it is open, so that retention leaves it alone."""
+    """A file of the system. It refuses a name that exists, because `wseq` begins at 0 in each incarnation.
+    The file is locked while it is open, so that retention leaves it alone."""
 
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # the file system may not support locks
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def write(self, data: bytes) -> int:
@@ -93,8 +93,8 @@ def wall_microseconds() -> int:
 class LedgerWriter:
     """One writer's ledger for one incarnation.
 
-    `view` is the epoch that the writer lives in (0 for clients); the owner keeps it up to date. `lost` counts
-    records that never reached the file whole, `failures` the writes that failed.
+    `view` is the writer's current epoch (0 for clients), which the owner keeps up to date. `lost` counts
+    records that did not reach the file whole. `failures` counts failed writes and closes.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class LedgerWriter:
         rotate_bytes: int = ROTATE_BYTES, rotate_age: float = ROTATE_AGE,
         clock: Callable[[], int] = wall_microseconds, open_file: Callable[[str], LedgerFile] = DescriptorFile,
     ) -> None:  # fmt: skip
-        """Create the directory and the first file, and write the open record.
+        """Create the directory and the first file, and write the `open` record.
 
-        `role` is broker, producer or consumer; (writer, incarnation) must never have been used before in this
-        directory. LedgerError if that cannot be.
+        `role` is broker, producer or consumer. The directory must not contain a ledger of the same writer and
+        incarnation. Raises LedgerError if the ledger cannot be opened.
         """
         self.view = view
         self.lost = 0
@@ -128,11 +128,11 @@ class LedgerWriter:
         self._k = 0
         self._size = 0
         self._begun = 0
-        """When the file's first record was made."""
+        """Time of the first record of the file."""
         self._written = 0
-        """When the newest records that reached the kernel were."""
+        """Time of the newest records that reached the kernel."""
         self._beaten = 0
-        """Number of the next record, when last asked for a heartbeat."""
+        """Number of the next record at the last call of `beat`."""
         self._failing = False
         self._torn = False
         self._closed = False
@@ -143,19 +143,19 @@ class LedgerWriter:
         except OSError as error:
             why = of_file(error, self.path)
             if isinstance(error, FileExistsError) and os.path.isdir(directory):
-                why += "; this writer's incarnation has written there before, so give it another directory"
+                why += "; this writer and incarnation already have a ledger there: use another directory"
             raise LedgerError(f"cannot open ledger {self.path}: {why}") from error
         self.record("open", name=role, reason=cluster)
         self.flush()
 
     @property
     def path(self) -> str:
-        """The file that is written to."""
+        """The current file."""
         return f"{self._directory}/{self._stem}-{self._k}.ledger.jsonl"
 
     @property
     def next_wseq(self) -> int:
-        """Number of the next record; also how many there have been."""
+        """Number of the next record, and of all records so far."""
         return self._wseq
 
     def escaped(self, text: str) -> str:
@@ -173,8 +173,8 @@ class LedgerWriter:
         pfirst: int | None = None, name: str | None = None, peer: str | None = None, n: int | None = None,
         at: int | None = None,
     ) -> None:  # fmt: skip
-        """Gather one record; it reaches the kernel at the next `flush`. `queue` is 32 hex digits. `at`: when
-        it happened, if that may be long ago."""
+        """Gather one record; the next `flush` writes it. `queue` is 32 hex digits. `at` is the time of the
+        event, if the event is not new."""
         if not self._lines:
             self._ts = self._clock()
         ts = self._ts if at is None else at
@@ -208,7 +208,7 @@ class LedgerWriter:
         self._lines.append(f"{head}{fields}}}\n")
 
     def flush(self) -> None:
-        """Hand all gathered records to the kernel with one write(2). Costs nothing when there are none."""
+        """Hand all gathered records to the kernel with one write(2). Costs nothing if there are none."""
         lines = self._lines
         if not lines:
             return
@@ -226,24 +226,25 @@ class LedgerWriter:
         self._write(data, len(lines))
 
     def beat(self) -> None:
-        """Note a heartbeat, and flush, if nothing was noted since the last call: called thrice in the
-        time that silence may last, since what was noted right after a call hides the next one."""
+        """Record a heartbeat if nothing was recorded since the last call, then flush. Call it three times
+        within the longest allowed silence: a record just after one call suppresses the heartbeat of the next.
+        """
         if self._wseq == self._beaten:
             self.record("heartbeat")
         self._beaten = self._wseq
         self.flush()
 
     def health(self) -> dict[str, Any]:
-        """For status and metrics: `last_write` in seconds since 1970."""
+        """For status and metrics. `last_write` is in seconds since 1970."""
         return {
             "path": self.path, "lost": self.lost, "failures": self.failures, "failing": self._failing,
             "last_write": self._written / 1_000_000,
         }  # fmt: skip
 
     def close(self, *, seal: bool = True) -> None:
-        """Write the seal, the sign of a clean end, and close. A second call does nothing.
+        """Write the seal, which marks a clean end, and close. A second call does nothing.
 
-        What is recorded afterwards is lost, and counted so.
+        Records gathered after `close` are lost, and the next `flush` counts them.
         """
         if self._closed:
             return
@@ -254,7 +255,7 @@ class LedgerWriter:
         self._closed = True
 
     def abandon(self) -> None:
-        """Close the file as it is, in a process that a fork made: what is gathered is the parent's."""
+        """Close the file in a forked process without writing: the gathered records belong to the parent."""
         self._closed = True
         self._lines = []
         self._close_file()
@@ -284,7 +285,7 @@ class LedgerWriter:
         self._size += taken
 
     def _rotate(self) -> None:
-        """Begin the next file; what is written after a failure to open it is lost until one opens."""
+        """Begin the next file. If it cannot be opened, records are lost until it can."""
         self._close_file()
         self._k += 1
         self._size = 0

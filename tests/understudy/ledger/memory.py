@@ -1,4 +1,4 @@
-"""A ledger in memory for the tests: files that can refuse, and a clock that counts."""
+"""A ledger in memory for tests: files that can refuse writes, and a clock that counts its readings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class MemoryFile:
 
 
 class MemoryFolder:
-    """`room` bytes are left (None: no bound); a write takes at `most` so many at once."""
+    """A folder in memory. `room` is the number of free bytes (None: no limit). One write takes at most `most`
+    bytes (None: all)."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -58,7 +59,7 @@ class MemoryFolder:
         return self.now
 
     def rows(self) -> list[dict[str, Any]]:
-        """All lines that are whole, in order."""
+        """All complete lines as records, in order."""
         found = []
         for data in self.files.values():
             for line in data.split(b"\n"):

@@ -1,4 +1,4 @@
-"""The JSON schema of a ledger's line, for tests that hold it against what real writers write."""
+"""Checks ledger records against the JSON schema of ledger lines."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ COMMON: list[str] = SCHEMA["required"]
 
 
 def faults(record: object) -> list[str]:
-    """What is wrong with it; nothing, if it is as the schema has it."""
+    """Sentences about what is wrong; none if the record follows the schema."""
     return [f"{'.'.join(map(str, e.absolute_path))}: {e.message}" for e in VALIDATOR.iter_errors(record)]
 
 
 def check_all(records: Iterable[dict[str, Any]]) -> set[str]:
-    """AssertionError unless each is as the schema has it; the kinds that there were."""
+    """Assert that all records follow the schema. Returns the kinds that occurred."""
     seen: set[str] = set()
     shapes: set[tuple[object, ...]] = set()
     for record in records:
         seen.add(record["kind"])
         shape = (*record, record["kind"], record["v"], record.get("reason"), *map(type, record.values()))
-        if shape not in shapes:  # the like of it, and not each of a hundred thousand
+        if shape not in shapes:  # one record of each shape suffices
             shapes.add(shape)
             assert not faults(record), (record, faults(record))
         numbers = [value for value in record.values() if isinstance(value, int)]

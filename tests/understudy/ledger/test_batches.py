@@ -1,4 +1,4 @@
-"""A tick's history in the ledgers of a primary and of a backup."""
+"""The history of a tick, in the ledgers of a primary and of a backup."""
 
 from __future__ import annotations
 

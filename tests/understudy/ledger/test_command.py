@@ -1,4 +1,4 @@
-"""`understudy ledger`: exit codes, one line for whatever is wrong, tables and JSON."""
+"""`understudy ledger`: exit codes, one line for each error, tables and JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def one_line(result: Result, code: int, text: str) -> None:
 
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
-    """Four days long ago, and still written to."""
+    """Four days of long ago, in a ledger that is still open."""
     life = Life(tmp_path / "ledgers")
     life.days(4)
     yield life
@@ -78,7 +78,7 @@ def test_convert_takes_no_name_whose_ledger_nobody_would_read(tmp_path: Path) ->
         "--out",
         tmp_path,
     )
-    one_line(run(*arguments), 3, "'_x' is no name for the writer of a ledger")
+    one_line(run(*arguments), 3, "'_x' cannot name the writer of a ledger")
 
 
 def test_check_tells_who_wrote_what_and_how_it_ended(folder: Path, life: Life) -> None:
@@ -97,7 +97,7 @@ def test_check_tells_who_wrote_what_and_how_it_ended(folder: Path, life: Life) -
     first = only(folder).segments[0].path
     first.write_bytes(first.read_bytes()[:-20])
     found = run("check", folder)
-    assert found.exit_code == 1 and "cannot be read (it is cut short)" in found.output
+    assert found.exit_code == 1 and "cannot be read (cut short)" in found.output
     first.write_bytes(b"\x00\xff" * 50)
     assert run("check", folder).exit_code == 1
     only(folder).segments[1].path.write_text('{"v":7}\n')

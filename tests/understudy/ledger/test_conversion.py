@@ -1,4 +1,4 @@
-"""Other clients' logs become ledgers: ranges, in order, with nothing lost or invented; or one line."""
+"""Logs of other clients become ledgers: ranges in order, nothing lost or invented, one line for an error."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def test_csv_with_columns_of_its_own(tmp_path: Path) -> None:
         ({"time": "noon"}, "time 'noon' cannot be read as s"),
         ({"time": None}, "time None"),
         ({"time": float("inf")}, "cannot be read"),
-        ({"event": "eaten"}, "event 'eaten' is none of received, acked"),
+        ({"event": "eaten"}, "event 'eaten' is not one of received, acked"),
         ({"id": "order-17"}, "not of the form QUEUE:EPOCH:SEQUENCE"),
-        ({"id": f"{'g' * 32}:1:1"}, "no UUID"),
+        ({"id": f"{'g' * 32}:1:1"}, "not a UUID"),
         ({"redelivered": "perhaps"}, "neither yes nor no"),
         ({"id": None}, "not of the form"),
     ],
@@ -154,7 +154,7 @@ def test_the_same_log_is_not_converted_twice(tmp_path: Path) -> None:
     path = log(tmp_path / "log", [got(1.0, 1)])
     convert([path], tmp_path, "billing", CONSUMER)
     before = ledgers(tmp_path)
-    with pytest.raises(LedgerError, match="has written there before"):
+    with pytest.raises(LedgerError, match="already have a ledger there"):
         convert([path], tmp_path, "billing", CONSUMER)
     assert ledgers(tmp_path) == before and not list(tmp_path.glob("*.part"))
 

@@ -1,4 +1,5 @@
-"""Files of ledgers: what is finished becomes Parquet and loses nothing, what is old goes and is said to."""
+"""Ledger files: compaction loses nothing, retention records what it deletes, and a crash leaves
+whole files."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ DAY = 86_400_000_000
 
 
 class Life:
-    """A broker's ledger over days of its own clock, a file a day."""
+    """A broker's ledger over several days, one file a day, with its own clock."""
 
     def __init__(self, folder: Path, writer: str = "a", incarnation: int = 1) -> None:
         self.now = DAY
@@ -65,7 +66,7 @@ def lines(path: Path) -> list[Record]:
 
 @pytest.fixture
 def life(tmp_path: Path) -> Life:
-    """Four days, three of them in finished files; still written to."""
+    """A ledger of four days that is still open. Three of its files are finished."""
     life = Life(tmp_path)
     life.ledger.record("definition", queue=Q, name="orders", reason="replicated")
     life.ledger.record("promote", peer="", reason="unforced")
@@ -73,7 +74,7 @@ def life(tmp_path: Path) -> Life:
     return life
 
 
-# -- what there is
+# -- segments and inspection
 
 
 def test_the_last_file_is_finished_by_its_seal_alone(tmp_path: Path, life: Life) -> None:
@@ -101,14 +102,14 @@ def test_names_are_read_as_they_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda ls: ls[:5] + ls[6:], "lacks records 5, before a-1-0"),
+        (lambda ls: ls[:5] + ls[6:], "lacks records 5 (next record in a-1-0"),
         (
             lambda ls: [*ls[:5], b"{}\n", *ls[5:]],
-            "line 6 of a-1-0.ledger.jsonl cannot be read (schema version",
+            "line 6 of a-1-0.ledger.jsonl cannot be read (unsupported schema version",
         ),
-        (lambda ls: [*ls, ls[3]], "numbers records 3 again, in a-1-0"),
+        (lambda ls: [*ls, ls[3]], "repeats record numbers 3, in a-1-0"),
         (lambda ls: [*ls, b'{"v":2,"wri'], "the last line of a-1-0.ledger.jsonl is cut short"),
-        (lambda ls: [b"nonsense\n", *ls], "line 1 of a-1-0.ledger.jsonl cannot be read (it is no JSON)"),
+        (lambda ls: [b"nonsense\n", *ls], "line 1 of a-1-0.ledger.jsonl cannot be read (not JSON)"),
         (lambda ls: ls[:-1], "has no end"),
         (lambda ls: [], "is empty"),
         (lambda ls: [ls[0].replace(b'"view":7', b'"view":-7'), *ls[1:]], "view is -7"),
@@ -161,16 +162,16 @@ def test_the_columns_are_those_that_spark_reads(tmp_path: Path, life: Life) -> N
     ("end", "why"),
     [
         (b'{"v":2,"writer":"a"', "its last line is cut short"),
-        (b"nonsense\n", "a line of it is no record"),
+        (b"nonsense\n", "a line is not a record"),
         (b'{"v":2,"writer":"a"}\n', "has no incarnation"),
-        (b"\n", "lines without a record"),
+        (b"\n", "lines and records differ in number"),
         (b'{"v":3,"writer":"a","incarnation":1,"wseq":1,"ts_us":1,"view":1,"kind":"x"}\n', "version 3"),
         (
             b'{"v":2,"writer":"a","incarnation":1,"wseq":1,"ts_us":1,"view":1,"kind":"x","new":1}\n',
-            "no record",
+            "not a record",
         ),
-        (b'{"v":2,"writer":"a","incarnation":1,"wseq":1.5,"ts_us":1,"view":1,"kind":"x"}\n', "no record"),
-        (b"\xff\xfe\n", "a line of it is no record"),
+        (b'{"v":2,"writer":"a","incarnation":1,"wseq":1.5,"ts_us":1,"view":1,"kind":"x"}\n', "not a record"),
+        (b"\xff\xfe\n", "a line is not a record"),
     ],
 )
 def test_lines_that_are_no_records_stay_as_they_are(tmp_path: Path, life: Life, end: bytes, why: str) -> None:
@@ -185,7 +186,7 @@ def test_lines_that_are_no_records_stay_as_they_are(tmp_path: Path, life: Life, 
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed."""
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace", "sync_folder", "unlink"])
@@ -223,7 +224,7 @@ def test_parquet_that_differs_from_the_lines_is_not_believed(tmp_path: Path, lif
     with pytest.raises(Kept, match="differs"):
         finish(only(tmp_path).doubles[0])
     parquet_of(second).write_bytes(b"PAR1")
-    with pytest.raises(Kept, match="no Parquet"):
+    with pytest.raises(Kept, match="cannot be read"):
         finish(Segment(second.path, "a", 1, 1, JSONL))
     assert first.path.exists() and second.path.exists()
 
@@ -231,7 +232,7 @@ def test_parquet_that_differs_from_the_lines_is_not_believed(tmp_path: Path, lif
 def test_what_is_read_back_wrong_is_not_kept(
     tmp_path: Path, life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that writes something else: here, the second reading of the lines says so."""
+    """The disk stores something else: `_write` writes another segment, so the comparison fails."""
     segment = only(tmp_path).segments[0]
     write = compaction._write
 
@@ -312,7 +313,8 @@ def test_an_incarnation_that_has_ended_keeps_its_seal(tmp_path: Path, life: Life
 
 
 def test_how_far_a_client_had_got_stays(tmp_path: Path) -> None:
-    """The highest id of each queue and epoch, and the highest tag of each session, whatever told of it."""
+    """The highest id of each queue and epoch stays, and the highest tag of each session, whatever the kind of
+    the record."""
     ledger = LedgerWriter(str(tmp_path), "c", "consumer", incarnation=1)
     for first, last, kind in ((1, 9, "received"), (1, 4, "acked"), (10, 12, "received"), (5, 12, "acked")):
         ledger.record(kind, queue=Q, epoch=7, first=first, last=last)

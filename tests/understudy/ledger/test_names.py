@@ -1,4 +1,4 @@
-"""Names of writers: those whose ledgers nobody would read are refused where they are given."""
+"""Names of writers that readers would ignore are refused by the client kit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_name_whose_ledger_nobody_would_read_is_refused(tmp_path: Path, name: 
         lambda: Consumer("127.0.0.1:1", "orders", name, tmp_path),
     ):
         with pytest.raises(
-            ValueError, match=f"^'{name}' is no name for the writer of a ledger: it is empty, or"
+            ValueError, match=f"^'{name}' cannot name the writer of a ledger: it is empty, or"
         ):
             kind()
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Gathering numbers into ranges loses none, invents none, and hides no duplicate."""
+"""Gathering numbers into ranges loses nothing, invents nothing and hides no duplicate."""
 
 from __future__ import annotations
 

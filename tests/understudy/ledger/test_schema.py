@@ -1,4 +1,4 @@
-"""The JSON schema says what writers write, no less and no more, and the paper says the same."""
+"""The JSON schema, real writers and `spark/README.md` agree on kinds, fields and reasons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OF_CLIENTS = {"sent", "confirmed", "returned", "received", "acked", "nacked"}
 
 
 def example(kind: str) -> dict[str, Any]:
-    """The least that a record of that kind has."""
+    """A record of this kind with the required fields only."""
     found: dict[str, Any] = dict.fromkeys(COMMON, 1) | {"v": 2, "writer": "w", "kind": kind}
     for name in SCHEMA["$defs"][kind]["required"]:
         rule = SCHEMA["$defs"][kind]["properties"][name]
@@ -60,7 +60,7 @@ def test_what_is_malformed_is_rejected(kind: str) -> None:
         assert faults({key: value for key, value in whole.items() if key != name}), f"without {name}"
         for wrong in (None, [], {}, 1.5, True, -2, 2**53, "no such", "" if name in ("v", "kind") else 2**70):
             if isinstance(wrong, str) and isinstance(whole[name], str) and name in ("writer", "name", "peer"):
-                continue  # any text will do
+                continue  # any text is valid
             if isinstance(wrong, str) and name == "reason" and kind in ("open", "demote"):
                 continue
             assert faults(whole | {name: wrong}), f"{name}={wrong!r}"
@@ -77,7 +77,7 @@ def test_a_session_and_its_tag_come_together_and_durable_is_one() -> None:
         assert faults(run | wrong), wrong
 
 
-# -- what real writers write
+# -- real writers
 
 
 class Ledgers:
@@ -155,7 +155,7 @@ def test_every_record_of_the_client_kit(tmp_path: Path) -> None:
     assert "redelivered" in {row.get("reason") for row in rows if row["kind"] == "received"}
 
 
-# -- the paper
+# -- the document
 
 
 def rows_of(title: str) -> list[list[str]]:

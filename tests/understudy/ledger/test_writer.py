@@ -1,4 +1,5 @@
-"""The ledger writer: the schema, one write for each flush, and honest ledgers when the disk refuses."""
+"""The ledger writer: fields, files, one write for each flush, and a correct count of records that a full disk
+loses."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_an_old_file_is_rotated_however_small_it_is(folder: MemoryFolder, tmp_pa
 
 
 def test_only_silence_has_heartbeats(folder: MemoryFolder, tmp_path: Path) -> None:
-    """Asked thrice in the time that silence may last, it is never longer than that."""
+    """Three calls within the allowed silence keep every silence shorter than that."""
     ledger = opened(folder, tmp_path)
     ledger.beat()
     ledger.record("seal")
@@ -156,7 +157,7 @@ def test_a_write_taken_in_pieces_is_whole(folder: MemoryFolder, tmp_path: Path) 
 
 
 def test_a_full_disk_costs_records_and_the_gap_says_so(folder: MemoryFolder, tmp_path: Path) -> None:
-    """At every number of bytes left: what is missing is counted, and one row at most is spoilt."""
+    """For every number of free bytes, lost records are counted and at most one row is damaged."""
     whole = MemoryFolder()
     ledger = opened(whole, tmp_path)
     start = len(whole.files[ledger.path])
@@ -182,7 +183,7 @@ def test_a_full_disk_costs_records_and_the_gap_says_so(folder: MemoryFolder, tmp
         missing = sorted(set(range(8)) - set(present))
         assert len(present) == len(set(present))
         assert present[-2:] == [6, 7]
-        # A row without its newline is whole by luck, and counted as lost: never the other way round.
+        # A row without its newline can be read, but counts as lost. No row that is lost counts as written.
         assert ledger.lost - 1 <= len(missing) <= ledger.lost
         assert missing[-2:] == [4, 5]
 
