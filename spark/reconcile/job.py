@@ -102,7 +102,7 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
     copies = [str(path) for path in found.copies]
     files = {"ledgers": len(found.ledgers), "ignored": found.ignored, "copies": copies}
     answer = result.result(ledgers, numbers, files)
-    progress("looking up the lines that show it")
+    progress("looking up the records that show it")
     evidence.attach(answer["findings"], lambda: read_records(session, found.ledgers, files=True))
     return answer
 
@@ -110,7 +110,7 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
 def _mention(ledgers: LedgerState, found: Found) -> None:
     """Note faults of the files that make the ledgers unfit for a proof."""
     for path in found.hidden:
-        ledgers.missing.append(f"{path.name} was not read: Spark does not see names that begin with . or _")
+        ledgers.missing.append(f"{path.name} was not read: Spark ignores names that begin with . or _")
     for path in found.empty:
         ledgers.missing.append(f"{path.name} is empty: a ledger begins with a record")
     alien = any("schema version" in text for text in ledgers.missing)
@@ -203,11 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="spark.reconcile",
         description="Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.",
         epilog="Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 no answer: wrong "
-        "usage, or it could not be done; 130 Ctrl-C; 141 the reader of the output went away.",
+        "usage or a failure; 130 Ctrl-C; 141 the reader of the output went away.",
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="LEDGER_DIR")
     parser.add_argument("--master", help="Spark master; by default two local threads, or spark-submit's own")
-    parser.add_argument("--format", choices=("json",), default="json", help="what it prints: JSON only")
+    parser.add_argument("--format", choices=("json",), default="json", help="output format; only JSON")
     try:
         options = parser.parse_args(arguments)
     except SystemExit as error:

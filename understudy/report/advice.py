@@ -19,14 +19,14 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "under one name. Leave out the wrong one; give each writer a name of its own.",
     ),
     (
-        r"has no end, so what it",
+        r"has no end, so its",
         "Is the client still running? Close it, which seals its ledger, and reconcile again. If it was "
         "killed, or its ledger is cut short, look for a whole copy; without one the rest stays unknown, and "
         "this period cannot be proven, whether or not the client was started again. What follows can, once "
         "the brokers' ledgers are pruned beyond it; do not move its ledger away.",
     ),
     (
-        r"has no end, and nobody says",
+        r"has no end, and no ledger",
         "Is the process still running? Stop it, which seals its ledger. If it was killed, start it once "
         "more: its next life says that the former one ended. Then reconcile again.",
     ),
@@ -67,7 +67,7 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "Another release wrote these ledgers: reconcile with that release, or a later one.",
     ),
     (
-        r"no last owner ended cleanly|said what was in the queues",
+        r"the last primary did not end cleanly",
         "Stop the serving broker cleanly: it then notes what its queues hold. Reconcile again afterwards.",
     ),
     (

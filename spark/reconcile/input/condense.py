@@ -1,24 +1,23 @@
-"""Records -> events: adjacent ranges of one writer become one row, and each stretch of records is summed up.
+"""Records -> events: joins adjacent ranges of one writer into one row, and sums up each stretch of records.
 
-Runs in Spark's Python workers (`mapInArrow`) on some hundred thousand records at a time, which come in the
-order in which they were written. Joining keeps multiplicity: an id recorded twice stays counted twice. Of
-`received`, the order of arrival is kept too; other kinds are put in the order of their ranges first, so that
-what came out of order is joined as well (`wseq` and `ts_us` of a joined event are the least, `ts_last_us` the
-greatest). `enqueue` and `backup_enqueue` are packed: see `runs`; most of what clients note goes on a
-shelf: see `tallies`.
+Runs in Spark's Python workers (`mapInArrow`), on some hundred thousand records at a time, in the order of
+writing. Joining keeps multiplicity: an id recorded twice counts twice. `received` also keeps the order of
+arrival. Other kinds are sorted by range first, so that ranges recorded out of order join, too. A joined event
+has the least `wseq` and `ts_us`, and as `ts_last_us` the greatest. `runs` packs `enqueue` and
+`backup_enqueue`; `tallies` packs most records of clients.
 
-Besides it emits summaries, whose sizes do not grow with the number of ids:
+It also emits summaries, whose sizes do not grow with the number of ids:
 
-* `chain`: writer, incarnation, first..last = `wseq` numbers seen without a hole;
-* `span`: writer, incarnation, view, name = a kind of record: n = how many, from ts_us to ts_last_us;
-  reason = pruned: they are what pruning left;
-* `measured`: a block (`tallies.unshelve`), for these grow with the time that the ledgers are of, of
-  `rate`: name = sent | confirmed | received, first = time slot (RATE_BUCKET_US since 1970), n = ids in it,
-  and `pulse`: from ts_us to ts_last_us confirms arrived without a pause longer than PULSE_SLACK_US;
-* `answered`: `confirmed`, joined whenever it was;
+* `chain`: writer, incarnation, first..last = `wseq` numbers seen without a gap;
+* `span`: writer, incarnation, view, name = kind of record: n = their number, from ts_us to ts_last_us;
+  reason = pruned: they come from a pruned file;
+* `measured`: a block (`tallies.unshelve`) of events whose number grows with the time covered:
+  `rate`: name = sent | confirmed | received, first = time slot (RATE_BUCKET_US since 1970), n = ids in it;
+  `pulse`: confirms arrived from ts_us to ts_last_us without a pause longer than PULSE_SLACK_US;
+* `answered`: `confirmed` ranges, joined whatever their time;
 * `horizon`: an id (queue, epoch, last) or a tag (prod, last) up to which records were pruned, name = kind of
-  the record: all that the pruned file has of ids and tags is that;
-* `malformed`: a line that is no record; name = its file, reason = what is wrong;
+  the record; all ids and tags in a pruned file are of this sort;
+* `malformed`: an invalid line; name = its file, reason = what is wrong;
 * `version`: n records with another schema version, name = that version.
 """
 
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
     from spark.reconcile.input.files import Piece
 
 CONDENSE_ROWS = 400_000
-"""Records that are condensed at once, if there are as many: more of them join, more memory is needed."""
+"""Number of records condensed at once. With more, more of them join, but more memory is needed."""
 
 MERGE_KEYS = (
     "writer", "incarnation", "kind", "view", "queue", "epoch", "reason", "prod", "peer", "name", "durable",
 )  # fmt: skip
 DROPPED_KINDS = frozenset({"heartbeat"})
-"""Kinds that are counted and not passed on."""
+"""Kinds that are counted, but not passed on."""
 
 
 def condense_tables(tables: Iterable[tuple[Piece, pa.Table]]) -> Iterator[pa.RecordBatch]:
@@ -66,7 +65,7 @@ def condense_tables(tables: Iterable[tuple[Piece, pa.Table]]) -> Iterator[pa.Rec
 
 
 def condense_frame(every: Frame, *, pruned: bool = False) -> Iterator[pa.RecordBatch]:
-    """`pruned`: what it has of ids and tags says how far those that are gone went."""
+    """The events of one frame. `pruned`: it comes from a pruned file, whose ids and tags are horizons."""
     good, wrong, alien = _sort_out(every)
     if wrong.any():
         yield _malformed(every, wrong)
@@ -134,7 +133,7 @@ def _horizons(frame: Frame, rows: Ints) -> Iterator[pa.RecordBatch]:
 
 
 def _sort_out(frame: Frame) -> tuple[Bools, Bools, Bools]:
-    """Rows that this job understands; rows that make no sense; rows of another schema version."""
+    """Valid rows; invalid rows; rows of another schema version."""
 
     def lacks(*columns: str) -> Bools:
         out = np.zeros(frame.rows, dtype=bool)
@@ -163,7 +162,7 @@ def _malformed(frame: Frame, wrong: Bools) -> pa.RecordBatch:
     headed = np.ones(frame.rows, dtype=bool)
     for name in ("v", "writer", "incarnation", "wseq", "ts_us", "kind"):
         headed &= frame.valid(name)
-    why = np.where(headed, "fields missing, reversed or beyond reason", "no header").astype(object)
+    why = np.where(headed, "fields missing, reversed or out of range", "no header").astype(object)
     corrupt = frame.valid(names.CORRUPT)
     why[corrupt] = "not a JSON record"
     why[frame.among(names.CORRUPT, {names.NOT_PARQUET})] = names.NOT_PARQUET
@@ -175,7 +174,11 @@ def _malformed(frame: Frame, wrong: Bools) -> pa.RecordBatch:
 
 
 def _slots(frame: Frame, rows: Ints) -> Ints:
-    """Times beyond which ranges are not joined, each kind having its own width (0: whenever)."""
+    """The time slot of each row, since ranges of different slots are not joined. The width depends on the
+    kind.
+
+    Kinds without a width are joined whatever their time.
+    """
     out = np.zeros(len(rows), dtype=np.int64)
     when = frame.ints("ts_us")[rows]
     for kind, width in names.SLOTS_US.items():
@@ -185,7 +188,7 @@ def _slots(frame: Frame, rows: Ints) -> Ints:
 
 
 def _merge(frame: Frame, rows: Ints, *, keep_order: bool = False, kind: str | None = None) -> pa.RecordBatch:
-    """Ranges of one key that follow each other are joined; those given a new `kind`, whenever they were."""
+    """Join adjacent ranges of one key. With a new `kind`, they are joined whatever their time."""
     extra = [] if kind else [_slots(frame, rows)]
     code = frame.key(MERGE_KEYS, rows, *extra)
     order = sort_by(code, None if keep_order else frame.ints("first")[rows])

@@ -230,7 +230,7 @@ def _judge(ledgers: LedgerState) -> None:
         ledgers.missing.append("there is no ledger of a broker")
         ledgers.broken = True
     if "producer" not in roles:
-        ledgers.missing.append("there is no ledger of a producer, so what was confirmed is not known")
+        ledgers.missing.append("there is no ledger of a producer, so the confirmed messages are unknown")
     if absent := list(_absent(ledgers)):
         ledgers.missing += absent
         ledgers.broken = True
@@ -253,10 +253,10 @@ def _judge_writer(ledgers: LedgerState, w: Writer) -> None:
         ledgers.repeated = True
         ledgers.broken |= w.role != "producer"
     if w.pruned_damaged:
-        say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
+        say(f"{called} was damaged where it was pruned, so some of its pruned records are unknown")
         ledgers.broken = True
     if w.end == "unknown":
-        say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}{until(w)}")
+        say(f"{called} has no end, {ENDLESS.get(w.role, 'and no ledger shows that it crashed')}{until(w)}")
         ledgers.broken |= w.role != "producer"
 
 
@@ -269,6 +269,6 @@ def _absent(ledgers: LedgerState) -> Iterator[str]:
         yield f"the ledgers mention broker {name}, whose ledger is not here"
     for name, view in _included_later(ledgers):
         time = f"the ledgers say that {name} was in sync in epoch {view}"
-        yield f"{time}, and its ledger of that time is not here"
+        yield f"{time}, but its ledger of that time is not here"
     for view in sorted(ledgers.served - {p.epoch for p in ledgers.promotions}):
-        yield f"no ledger here opened epoch {view}, so that of its primary is missing"
+        yield f"no ledger here opened epoch {view}, so the ledger of its primary is missing"

@@ -11,8 +11,8 @@ from urllib.parse import quote
 from spark.reconcile.ledgers.state import LedgerState, SyncChange, Writer
 
 ENDLESS = {
-    "producer": "so what it sent, and what was confirmed to it, after its last record is not known",
-    "consumer": "so what it received and acked after its last record is not known",
+    "producer": "so its sends and confirms after the last record are unknown",
+    "consumer": "so its receipts and acks after the last record are unknown",
 }
 """What stays unknown about a client whose ledger has no seal, by role."""
 OUTLIVED_US = 86_400_000_000
@@ -71,7 +71,9 @@ def until(writer: Writer) -> str:
     if writer.role not in ENDLESS or not writer.last_us:
         return ""
     due = datetime.fromtimestamp((writer.last_us + OUTLIVED_US) / 1e6, UTC).isoformat(" ", "seconds")
-    return f"; it counts until `understudy ledger prune` has brought the brokers' ledgers past {due[:19]} UTC"
+    return (
+        f"; it blocks a proof until `understudy ledger prune` moves the brokers' ledgers past {due[:19]} UTC"
+    )
 
 
 def stem(writer: Writer) -> str:

@@ -28,19 +28,19 @@ WORDS = {
     "unsent": "enqueued or confirmed, though their producer never sent them",
     "duplicate-illegal": "received twice without the redelivered flag, or resent although confirmed",
     "duplicate-redelivered": "received again, flagged redelivered",
-    "duplicate-in-doubt": "received under two ids, since their producer had to resend what was in doubt",
+    "duplicate-in-doubt": "received under two ids: resent by their producer while in doubt",
     "reordered": "received after a later message of the same queue and epoch, not as a redelivery",
     "reordered-enqueue": "enqueued after a later publish of the same session",
     "enqueued-twice": "enqueued twice in one queue from a single publish",
     "early": "confirmed before an in-sync backup had acknowledged them",
-    "copy-differs": "not held by all nodes at a quiesce point",
+    "copy-differs": "not held by all nodes at a consistency checkpoint",
     "dequeued-twice": "removed from their queue twice by one primary",
-    "acked-returned": "handed out again by a primary that knew that they were acked",
+    "acked-returned": "delivered again by a primary that knew of their ack",
     "unexplained": "removed from their queue without a documented reason",
     "enqueued-by-two": "enqueued under the same ids by two nodes",
     "two-primaries": "served by two primaries in one epoch",
     "quarantine-differs": "not where they belong: quarantine and queue disagree",
-    "torn": "of one transaction, of which a node has only a part",
+    "torn": "of a transaction that a node has only in part",
     "in-doubt": "sent, and never confirmed, refused or returned",
     "unknown-producer": "enqueued for a producer whose ledger is not here",
     "reused": "publish tags used twice in one session: their confirms are ambiguous",
@@ -197,7 +197,7 @@ def result(ledgers: LedgerState, numbers: Numbers, files: Mapping[str, Any]) -> 
     unknown = [f for f in found if f.severity == UNKNOWN]
     missing = [*ledgers.missing, *(_sentence(f, ledgers) for f in unknown)]
     if not ledgers.inventory().complete and any(f.kind in NEEDS_INVENTORY for f in unknown):
-        missing.append("no last owner ended cleanly, so nobody says what was in the queues at the end")
+        missing.append("the last primary did not end cleanly, so what its queues held at the end is unknown")
     violated = [f for f in found if f.severity == VIOLATION]
     verdict = VIOLATED if violated else NOT_PROVABLE if missing else PROVEN
     fails = failovers(ledgers, numbers.pauses if clocks_agree(ledgers, numbers.clocks) else ())
@@ -302,7 +302,7 @@ def _where(finding: Finding, ledgers: LedgerState) -> str:
 REMARKS = {
     "quarantined": " (a copy is in quarantine)",
     "received": " (a consumer received them)",
-    "overlap": ", confirmed by their primary after another one had begun",
+    "overlap": ", confirmed by a primary after its successor had begun",
     "missing": " (they were on the disk of a primary that came back, and nowhere else)",
 }
 
@@ -374,7 +374,7 @@ def _begin(ledgers: LedgerState) -> str:
     if not ledgers.pruned_us:
         return ""
     when = datetime.fromtimestamp(ledgers.pruned_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
-    return f" The ledgers were pruned: what they told until {when.removesuffix('+00:00')} UTC is not judged."
+    return f" The ledgers were pruned: events up to {when.removesuffix('+00:00')} UTC are not judged."
 
 
 def _writer(writer: Writer) -> dict[str, Any]:

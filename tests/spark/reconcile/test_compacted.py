@@ -67,7 +67,7 @@ def test_pruned_ledgers_prove_what_is_left(
             prune(found)
     answer = judge(session, tmp_path)
     assert (answer["verdict"], answer["missing"]) == ("proven", [])
-    assert "The ledgers were pruned: what they told until 2023-11-14 22:13:2" in answer["sentence"]
+    assert "The ledgers were pruned: events up to 2023-11-14 22:13:2" in answer["sentence"]
     assert answer["pruned_until_us"] and before["pruned_until_us"] is None
     epochs = {e["epoch"] for q in answer["queues"] for e in q["epochs"]}
     assert epochs < {e["epoch"] for q in before["queues"] for e in q["epochs"]}, "what a served alone is gone"

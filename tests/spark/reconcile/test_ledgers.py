@@ -75,7 +75,8 @@ def test_an_exclusion_before_a_later_inclusion_excuses_nothing() -> None:
         for wseq, reason in ((7, "excluded"), (8, "included"))
     ]
     assert (
-        "nobody says that it crashed" in pair(*changes, *life("x", "broker", view=2, sealed=False)).missing[0]
+        "no ledger shows that it crashed"
+        in pair(*changes, *life("x", "broker", view=2, sealed=False)).missing[0]
     )
 
 
@@ -88,7 +89,7 @@ def test_an_old_promotion_does_not_excuse_a_later_life() -> None:
 @pytest.mark.parametrize("role", ["broker", "consumer", "producer"])
 def test_a_ledger_without_an_end_is_missing_something(role: str) -> None:
     ledgers = pair(*life("z", role, view=2, sealed=False))
-    why = f"{ENDLESS[role]}{UNTIL}" if role in ENDLESS else "and nobody says that it crashed"
+    why = f"{ENDLESS[role]}{UNTIL}" if role in ENDLESS else "and no ledger shows that it crashed"
     assert ledgers.missing == [f"the ledger of z (incarnation 1) has no end, {why}"]
     assert ledgers.broken == (role != "producer")
 
@@ -103,7 +104,7 @@ def test_a_later_life_of_a_client_does_not_say_how_a_former_one_ended(role: str)
 
 
 DAY = 86_400_000_000
-UNTIL = "; it counts until `understudy ledger prune` has brought the brokers' ledgers past 1970-01-02"
+UNTIL = "; it blocks a proof until `understudy ledger prune` moves the brokers' ledgers past 1970-01-02"
 UNTIL += " 00:00:00 UTC"
 
 
@@ -221,8 +222,8 @@ def test_what_was_pruned_unread_is_missing() -> None:
     lives = [e for e in life("z", "consumer", last=2) if e["kind"] != "seal"]
     ledgers = pair(*lives, pruned, event("chain", "z", first=5, last=9), event("seal", "z"))
     assert ledgers.missing == [
-        "the ledger of z (incarnation 1) was damaged where it was pruned, so that nobody knows of what it"
-        " told"
+        "the ledger of z (incarnation 1) was damaged where it was pruned, so some of its pruned records"
+        " are unknown"
     ]
     assert ledgers.broken
 
@@ -279,8 +280,8 @@ def test_a_killed_writer_does_not_excuse_a_file_that_is_not_its_own(file: str) -
 
 
 def test_a_whole_line_that_makes_no_sense_is_named_by_its_writer_and_never_excused() -> None:
-    ledgers = pair(event("malformed", "a", 1, reason="fields missing, reversed or beyond reason"))
-    why = "cannot be read (fields missing, reversed or beyond reason)"
+    ledgers = pair(event("malformed", "a", 1, reason="fields missing, reversed or out of range"))
+    why = "cannot be read (fields missing, reversed or out of range)"
     assert ledgers.missing == [f"a line of the ledger of a (incarnation 1) {why}"] and ledgers.broken
 
 
@@ -307,14 +308,14 @@ def test_an_epoch_with_traffic_that_nobody_opened_lacks_its_primary() -> None:
     promote = event("promote", "b", view=2, peer="a", reason="unforced", ts_us=5)
     lives = life("a", "broker", incarnation=2, view=2) + life("b", "broker", view=2)
     ledgers = assemble([*lives, *life("p", "producer"), promote, copied])
-    assert ledgers.missing == ["no ledger here opened epoch 1, so that of its primary is missing"]
+    assert ledgers.missing == ["no ledger here opened epoch 1, so the ledger of its primary is missing"]
     assert ledgers.broken and pair(copied).missing == []
 
 
 def test_a_rejoined_broker_whose_later_ledger_is_not_here_is_missing() -> None:
     included = event("insync", "b", view=2, wseq=7, peer="a", reason="included", name="a,b", n=5)
     ledgers = pair(included)
-    lacks = "the ledgers say that a was in sync in epoch 2, and its ledger of that time is not here"
+    lacks = "the ledgers say that a was in sync in epoch 2, but its ledger of that time is not here"
     assert ledgers.missing == [lacks] and ledgers.broken
     assert pair(included, *life("a", "broker", incarnation=2, view=2)).missing == []
 
@@ -329,7 +330,7 @@ def test_one_epoch_with_two_owners_is_seen() -> None:
 
 def test_without_producers_nothing_is_known_to_be_confirmed() -> None:
     ledgers = assemble([*life("a", "broker", view=1), event("promote", "a", view=1, peer="", ts_us=1)])
-    assert ledgers.missing == ["there is no ledger of a producer, so what was confirmed is not known"]
+    assert ledgers.missing == ["there is no ledger of a producer, so the confirmed messages are unknown"]
 
 
 def test_what_was_not_seen_counts_only_in_whole_ledgers() -> None:

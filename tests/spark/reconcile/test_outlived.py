@@ -146,4 +146,4 @@ def test_a_killed_client_is_in_the_way_until_the_brokers_were_pruned_past_it(
     answer = judged()
     assert (answer["verdict"], answer["missing"]) == ("proven", [])
     assert {w["writer"] for w in answer["writers"] if w["end"] == "outlived"} == {"p", "c"}
-    assert "is not judged" in answer["sentence"]
+    assert "are not judged" in answer["sentence"]

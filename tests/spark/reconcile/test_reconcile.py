@@ -137,8 +137,8 @@ def test_a_producer_whose_ledger_is_cut_short_proves_and_violates_nothing_by_a_l
         ledgers.note(("p1", 8), pair.now, 0, kind, name=name)
     answer = judge(session, ledgers.write(tmp_path))
     assert answer["verdict"] == "not provable"
-    why = "so what it sent, and what was confirmed to it, after its last record is not known"
-    assert answer["missing"][0].startswith(f"the ledger of p1 (incarnation 7) has no end, {why}; it counts")
+    why = "so its sends and confirms after the last record are unknown"
+    assert answer["missing"][0].startswith(f"the ledger of p1 (incarnation 7) has no end, {why}; it blocks")
     assert named(answer, "violation") == set()
     assert [kind for kind, *_ in named(answer, "unknown")] == ["unsent"] * unsent
 

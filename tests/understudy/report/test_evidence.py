@@ -74,21 +74,21 @@ def test_nothing_is_opened_when_nothing_is_wanted(tmp_path: Path) -> None:
 SENTENCES = (
     "the ledger of a (incarnation 1) lacks records 3..4",
     "the ledger of a (incarnation 1) numbers records 1..2 twice",
-    "the ledger of a (incarnation 1) has no end, and nobody says that it crashed",
-    "the ledger of p (incarnation 7) has no end, so what it sent, and what was confirmed to it, after its"
-    " last record is not known",
-    "the ledger of c (incarnation 3) has no end, so what it received and acked after its last record is not"
-    " known",
+    "the ledger of a (incarnation 1) has no end, and no ledger shows that it crashed",
+    "the ledger of p (incarnation 7) has no end, so its sends and confirms after the last record"
+    " are unknown",
+    "the ledger of c (incarnation 3) has no end, so its receipts and acks after the last record are"
+    " unknown",
     "ledgers of 2 clusters are mixed: x, y", "there is no ledger of a broker",
-    "there is no ledger of a producer, so what was confirmed is not known",
+    "there is no ledger of a producer, so the confirmed messages are unknown",
     "the ledgers mention broker b, whose ledger is not here",
-    "the ledgers say that b was in sync in epoch 7, and its ledger of that time is not here",
-    "no ledger here opened epoch 9, so that of its primary is missing",
+    "the ledgers say that b was in sync in epoch 7, but its ledger of that time is not here",
+    "no ledger here opened epoch 9, so the ledger of its primary is missing",
     "a line of a-1-0.ledger.jsonl cannot be read (not a JSON record)",
     "z-1-0.ledger.jsonl is empty: a ledger begins with a record",
-    ".x.ledger.jsonl was not read: Spark does not see names that begin with . or _",
+    ".x.ledger.jsonl was not read: Spark ignores names that begin with . or _",
     "3 records have schema version 9; this job reads versions 1 and 2",
-    "no last owner ended cleanly, so nobody says what was in the queues at the end",
+    "the last primary did not end cleanly, so what its queues held at the end is unknown",
     "4 messages perhaps lost (confirmed, and gone): orders, epoch 1, ids 2..5",
     "3 messages enqueued for a producer whose ledger is not here: producer x",
     "2 messages publish tags used twice in one session: their confirms are ambiguous: producer x",
