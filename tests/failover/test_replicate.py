@@ -181,6 +181,6 @@ def test_the_command_says_what_is_wrong_in_one_line_and_lists_what_there_is(pair
         "127.0.0.1:1: nobody answers there"
     )  # fmt: skip
     assert run("--stop", "q")[0] == 0
-    assert run("--list")[1] == "no queue follows another broker's, and none is followed"
+    assert run("--list")[1] == "no queue mirrors here, and none elsewhere of a queue of this broker"
     assert json.loads(run("--list", "--format", "json")[1]) == {"replications": [], "followers": []}
     assert "q" not in far.answer("far")["replications"]

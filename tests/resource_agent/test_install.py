@@ -72,7 +72,7 @@ def test_the_script_runs_from_anywhere_without_this_environment(tmp_path: Path) 
 
 def test_an_interpreter_that_is_none_is_refused(tmp_path: Path) -> None:
     found = install(tmp_path, "--python", "/nowhere/python3")
-    assert found.exit_code == 2 and "/nowhere/python3 is no interpreter" in found.output
+    assert found.exit_code == 2 and "/nowhere/python3 is not an executable" in found.output
     assert not (tmp_path / SCRIPT).exists()
 
 

@@ -1,1 +1,2 @@
-"""The command line: `main` is its entry, `options` is shared, each other module has one group of commands."""
+"""The command line. `main` is the entry point; `options`, `process` and `exit_codes` are shared; every other
+module has one group of commands."""

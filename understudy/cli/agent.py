@@ -1,9 +1,10 @@
-"""`understudy agent`: puts the OCF resource agent where Pacemaker looks for it, and shows its meta-data.
+"""`understudy agent`: installs the OCF resource agent where Pacemaker looks for it, and prints its meta-data.
 
-The agent is apart from this program (it runs on the system's Python): what is installed is a copy of the
-package `resource_agent`, in a folder that is named by what is in it, and its script with three lines filled
-in: the interpreter, where this program is, and which folder. Pacemaker may run the agent at any time: so the
-script is replaced in one step, last, and the folder that the old one names stays until the next time.
+The agent runs on the system's Python, apart from this program. The installed files are a copy of the package
+`resource_agent`, in a folder named by the hash of its contents, and the agent's script. Three lines of the
+script are filled in: the interpreter, the path of this program, and the name of the folder. Pacemaker may run
+the agent at any time. So the script is replaced last, in one step, and the folder that the old script names
+stays until the next installation.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ def agent() -> None:
     help="The Python that runs the agent.",
 )
 def install(root: Path, python: Path) -> None:
-    """Put the agent ocf:understudy:understudy in place, or bring it up to date, also while it is in use.
+    """Install the agent ocf:understudy:understudy, or update it, even while it is in use.
 
-    Its parameter `binary` is by default the program that installs it.
+    The default of its parameter `binary` is the program that installs it.
     """
     if not python.is_absolute() or not os.access(python, os.X_OK):
-        raise Wrong(f"--python: {python} is no interpreter")
+        raise Wrong(f"--python: {python} is not an executable with an absolute path")
     modules = _modules()
     version = hashlib.sha256(repr(modules).encode()).hexdigest()[:12]
     script, folder = root / SCRIPT, root / MODULES / version
@@ -76,7 +77,7 @@ def metadata() -> None:
 
 
 def _modules() -> dict[str, str]:
-    """Their texts, by file name."""
+    """Texts of the modules, by file name."""
     sources = [each for each in files("resource_agent").iterdir() if each.name.endswith(".py")]
     return {
         each.name: each.read_text(encoding="utf-8") for each in sorted(sources, key=lambda each: each.name)
@@ -84,7 +85,7 @@ def _modules() -> dict[str, str]:
 
 
 def _put_modules(folder: Path, modules: dict[str, str]) -> list[str]:
-    """Those that were not there like this."""
+    """Write the modules. Returns the paths of those that were missing or differed."""
     changed: list[str] = []
     for name, text in modules.items():
         changed += _write(folder / "resource_agent" / name, text, 0o644)
@@ -92,7 +93,7 @@ def _put_modules(folder: Path, modules: dict[str, str]) -> list[str]:
 
 
 def _named_by(script: Path) -> str:
-    """The folder of the script that is there."""
+    """Name of the folder that the installed script uses; empty if there is none."""
     try:
         found = _NAMED.search(script.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
@@ -107,7 +108,7 @@ def _remove_others(folder: Path, keep: set[str]) -> None:
 
 
 def _write(path: Path, text: str, mode: int) -> list[str]:
-    """Replace it in one step, unless it is like this."""
+    """Replace the file in one step, unless it has this text and mode. Returns the path if it was written."""
     make_folders(str(path.parent))
     try:
         if path.read_text(encoding="utf-8") == text and path.stat().st_mode & 0o777 == mode:
@@ -126,19 +127,19 @@ def _script(python: Path, version: str) -> str:
     filled = (f"#!{python} -ISB", f"BINARY = {_program()!r}", f"MODULES = {version!r}")
     for line, instead in zip(_LINES, filled, strict=True):
         if text.count(line) != 1:
-            raise Failed(codes.AGENT_FAILED.say(fault="the agent's script is not the one of this program"))
+            raise Failed(codes.AGENT_FAILED.say(fault="the agent's script does not fit this version"))
         text = text.replace(line, instead)
     return text
 
 
 def _program() -> str:
-    """Where this program is: beside its interpreter, or as it was called."""
+    """Path of this program: beside its interpreter, or as it was called."""
     beside = Path(sys.executable).parent / "understudy"
     return str(beside if beside.exists() else Path(sys.argv[0]).resolve())
 
 
 def _compile(folder: Path, python: Path) -> None:
-    """Bytecode, so that a monitor need not compile: the agent itself writes none."""
+    """Compile the modules to bytecode. The agent writes none, and a monitor should not have to compile."""
     done = subprocess.run(
         [python, "-ISB", "-m", "compileall", "-q", folder], capture_output=True, text=True, check=False
     )

@@ -1,7 +1,8 @@
-"""`understudy backup` and `understudy restore`: a copy of a node with its messages, and a node of a copy.
+"""`understudy backup` and `understudy restore`: archive a node with its messages, and make a node from an
+archive.
 
-Exit codes: 2, a folder that makes no sense; 1, refused (it would lose something), damaged, or the disk's
-fault.
+Exit codes: 2 for a folder that cannot be used; 1 if the command would lose something, the archive is damaged,
+or the disk fails.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ _FOLDER = click.Path(path_type=Path)
 @click.option("--stale", is_flag=True, help="Accept a node that may lack confirmed messages.")
 @format_option
 def backup(data_dir: Path, out: Path, stale: bool, form: str) -> None:
-    """Make an archive of the node in DATA_DIR, with its messages, in OUT, whether it runs or not.
+    """Make an archive in OUT of the node in DATA_DIR, with its messages, whether the node runs or not.
 
-    All messages that were confirmed before the command began, and are not consumed, are in the archive. OUT
-    is a new folder, best on another disk.
+    The archive has every message that was confirmed before the command began and is not consumed. OUT is a
+    new folder, best on another disk.
     """
     with _ending():
         manifest = take(data_dir, out, stale=stale, bar=_bar)
-    _tell(manifest, form, {"copy": str(out.resolve())}, f"copy of {manifest.node_name} in {out}")
+    _tell(manifest, form, {"copy": str(out.resolve())}, f"archive of {manifest.node_name} in {out}")
     if form == "table":
-        click.echo(f"{manifest.size:,} bytes; a node again by: understudy restore {quote(str(out))} DATA_DIR")
+        click.echo(f"{manifest.size:,} bytes; to restore it: understudy restore {quote(str(out))} DATA_DIR")
 
 
 @click.command()
-@click.argument("copy", type=_FOLDER)
+@click.argument("copy", metavar="ARCHIVE", type=_FOLDER)
 @click.argument("data_dir", type=_FOLDER)
-@click.option("--name", help="Name of the new node. [default: as the one that was copied]")
+@click.option("--name", help="Name of the new node. [default: the name of the archived node]")
 @format_option
 def restore(copy: Path, data_dir: Path, name: str | None, form: str) -> None:
-    """Make a new node in DATA_DIR, which must be new, from the archive COPY."""
+    """Make a new node in DATA_DIR, which must be new or empty, from ARCHIVE."""
     if name is not None:
         try:
             parse_node_name(name)
@@ -77,7 +78,7 @@ def restore(copy: Path, data_dir: Path, name: str | None, form: str) -> None:
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """What cannot be done ends in one line; a SIGTERM tidies up first, as a SIGINT does."""
+    """A failure ends in one line. SIGTERM cleans up first, as SIGINT does."""
 
     def end(number: int, _frame: object) -> None:
         sys.exit(by_signal(number))
@@ -107,12 +108,12 @@ def _tell(manifest: Manifest, form: str, more: dict[str, Any], title: str) -> No
     (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(_table(manifest))
     if len(manifest.queues) > _SHOWN:
         click.echo(
-            f"and {len(manifest.queues) - _SHOWN:,} queues more, with no more in them: see --format json"
+            f"and {len(manifest.queues) - _SHOWN:,} more queues with no more messages; --format json has all"
         )
     taken = f"taken at {manifest.taken_at} of {manifest.node_name}, epoch {manifest.epoch}"
     click.echo(f"{taken}; exchanges: {manifest.exchanges}, bindings: {manifest.bindings}")
     if manifest.stale:
-        click.echo("understudy: the node was not in sync: the copy may lack confirmed messages", err=True)
+        click.echo("understudy: the node was not in sync: the archive may lack confirmed messages", err=True)
 
 
 def _table(manifest: Manifest) -> Table:

@@ -1,7 +1,7 @@
 """`understudy definitions export|import`: RabbitMQ's definitions JSON, to and from a running pair.
 
-Exit codes: 2, the file is wrong, or says what is not to be had here under --strict, and nothing was changed;
-1, something was refused or went wrong on the way, and the rest was done as far as it is said.
+Exit codes: 2 if the file is invalid, or under --strict has something unsupported, and nothing was changed; 1
+if something was refused or failed, and the output says how much was done.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from understudy.shared.addresses import HostPort
 
 @click.group()
 def definitions() -> None:
-    """Virtual hosts, users, permissions, policies, queues, exchanges and bindings, to and from files in the
+    """Export and import virtual hosts, users, permissions, policies, queues, exchanges and bindings, in the
     JSON of RabbitMQ's definitions.
 
-    Take yours from RabbitMQ by `rabbitmqctl export_definitions FILE` or `rabbitmqadmin export FILE`.
+    Export yours from RabbitMQ with `rabbitmqctl export_definitions FILE` or `rabbitmqadmin export FILE`.
     """
 
 
@@ -54,9 +54,9 @@ def definitions() -> None:
 @click.argument("file", required=False, default="-", type=click.Path(path_type=Path, dir_okay=False))
 @node_options
 def export(file: Path, address: HostPort, user: str, password: str, timeout: float) -> None:
-    """Write the definitions of the node, or of its primary, to FILE, or to the standard output.
+    """Write the definitions of the node, or of its primary, to FILE or to standard output.
 
-    Two exports of the same definitions are equal, octet for octet.
+    Two exports of the same definitions are identical, byte for byte.
     """
     _, found = _listing(address, user, password, timeout)
     pieces = text_of(document_of(found))
@@ -79,20 +79,20 @@ def export(file: Path, address: HostPort, user: str, password: str, timeout: flo
     is_flag=True,
     help="Import quorum queues as durable queues, which the pair replicates.",
 )
-@click.option("--vhost", help="The virtual host of an export of a single virtual host.")
+@click.option("--vhost", help="Virtual host for an export of a single virtual host.")
 @click.option(
-    "--strict", is_flag=True, help="Change nothing if FILE has anything that this broker does not have."
+    "--strict", is_flag=True, help="Change nothing if FILE has anything that this broker does not support."
 )
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 def import_(
     file: Path, address: HostPort, user: str, password: str, timeout: float, form: str,
     quorum_as_classic: bool, vhost: str | None, strict: bool, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Declare the definitions in FILE, on the node or on its primary; "-" is the standard input.
+    """Declare the definitions in FILE, on the node or on its primary; "-" is standard input.
 
-    Nothing is deleted, and the import may be repeated. Existing queues and exchanges stay as they are;
-    virtual hosts, users with their passwords, permissions and policies become what FILE says. The output
-    names what this broker does not have.
+    Nothing is deleted, and the import may be repeated. Existing queues and exchanges stay as they are.
+    Virtual hosts, users with their passwords, permissions and policies are changed to what FILE has. The
+    output names what this broker does not support.
     """
     wanted = _read(file, vhost)
     address, found = _listing(address, user, password, timeout)
@@ -121,7 +121,8 @@ def import_(
 def _listing(
     address: HostPort, user: str, password: str, timeout: float
 ) -> tuple[HostPort, dict[str, list[dict[str, Any]]]]:
-    """The definitions of the node at `address`, or of the primary that it names; and who told them."""
+    """The address of the node that answered, and its definitions: the node at `address`, or the primary that
+    it names."""
     found = status_of(question(address, "status", user, password, timeout))
     if found["status"] not in SERVING:
         address = primary_of(found) or address
@@ -157,7 +158,7 @@ def _read(file: Path, vhost: str | None) -> Definitions:
 
 
 def _write(file: Path, pieces: Iterable[bytes]) -> None:
-    """All of it or nothing, unless it is a pipe or a device. Raises OSError."""
+    """Write the whole file or nothing, unless it is a pipe or a device. Raises OSError."""
     if file.exists() and not stat.S_ISREG(file.stat().st_mode):
         with file.open("wb") as stream:
             stream.writelines(pieces)
@@ -185,12 +186,12 @@ def _umask() -> int:
     return mask
 
 
-# -- what became of it
+# -- the outcome
 
 
 def _tell_left_out(plan: ImportPlan) -> None:
     for left in plan.left_out:
-        click.echo(f"understudy: not here: {left.text}", err=True)
+        click.echo(f"understudy: not supported: {left.text}", err=True)
 
 
 def _tell(plan: ImportPlan, outcome: ImportOutcome, address: HostPort, form: str, *, dry_run: bool) -> None:

@@ -1,4 +1,4 @@
-"""The command `demo`: runs it, draws the table, keeps or clears the folder."""
+"""The command `demo`: runs the demo, prints its table, keeps or clears its folder."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from understudy.shared.folders import make_folders
 
 FOLDER = Path("understudy-demo")
 MARK = ".understudy-demo"
-"""A folder that holds this file is ours to clear."""
+"""A folder with this file belongs to the demo, which may clear it."""
 _PLAIN_WIDTH = 110
-"""Columns where nobody says how many there are: a pipe, a log."""
+"""Columns of output that is not a terminal: a pipe, a log."""
 
 
 @click.command()
@@ -55,7 +55,7 @@ _PLAIN_WIDTH = 110
     help="Folder for all files.",
 )
 def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
-    """A pair of brokers, real clients, a killed primary, and Spark's verdict on what was lost.
+    """Run a pair of brokers and real clients, kill the primary, and show Spark's verdict on what was lost.
 
     Exit code 0 only if it is proven that nothing confirmed was lost.
     """
@@ -81,7 +81,8 @@ def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
 
 
 def check_spark() -> None:
-    """Before anything is started: what would only be missed at the very end. Failed with what to install."""
+    """Check for PySpark and Java before anything starts, because only the last step needs them. Raises Failed
+    with what to install."""
     from spark.session import SparkUnavailable, find_java
 
     if find_spec("pyspark") is None:
@@ -93,15 +94,16 @@ def check_spark() -> None:
         raise Failed(codes.SPARK_MISSING.say(fault=error)) from None
 
 
-def prepare(folder: Path, mark: str = MARK, whose: str = "demo's") -> None:
-    """An empty folder with the file `mark`; what an earlier run left there goes. Wrong for a folder of
-    somebody else's.
-    """
+def prepare(folder: Path, mark: str = MARK, whose: str = "demo") -> None:
+    """Make an empty folder with the file `mark`. Removes what an earlier run left there. Raises Wrong if the
+    folder holds anything and has no `mark`."""
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / mark).exists():
-            raise Wrong(f"{folder} is not empty and not a {whose}; name another with --dir")
+            raise Wrong(
+                f"{folder} is not empty and was not made by `understudy {whose}`; choose another with --dir"
+            )
         if (running := _node_on(folder)) is not None:
-            raise Wrong(f"a node runs on {running}: end it first, or name another folder with --dir")
+            raise Wrong(f"a node runs on {running}: stop it first, or choose another folder with --dir")
         clear(folder, mark=mark)
         make_folders(str(folder))
         (folder / mark).touch()
@@ -110,7 +112,7 @@ def prepare(folder: Path, mark: str = MARK, whose: str = "demo's") -> None:
 
 
 def _node_on(folder: Path) -> Path | None:
-    """A data directory in there that a node holds: it would go on without its files."""
+    """A data directory in `folder` that a running node has locked: the node would lose its files."""
     for lock in sorted(folder.glob("**/lock")):
         with lock.open() as file:
             try:
@@ -121,7 +123,7 @@ def _node_on(folder: Path) -> Path | None:
 
 
 def clear(folder: Path, but: tuple[Path, ...] = (), mark: str = MARK) -> None:
-    """Remove what an earlier run left in its folder."""
+    """Remove what an earlier run left in its folder, except the paths in `but`."""
     if not (folder / mark).exists():
         return
     for entry in folder.iterdir():
@@ -135,7 +137,7 @@ def clear(folder: Path, but: tuple[Path, ...] = (), mark: str = MARK) -> None:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo as control-C does: by an exception, so that all children are ended."""
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does: by an exception, so that all children are ended."""
     by: list[int] = []
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
@@ -156,7 +158,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def show(console: Console, outcome: DemoOutcome, messages: int) -> None:
-    """The table, the sentence, the report."""
+    """Print the table, the verdict and the path of the report."""
     totals: dict[str, Any] = (outcome.verdict or {}).get("totals", {})
     plain = outcome.plain
     table = Table(title=f"{messages:,} messages, one primary killed", title_justify="left")
@@ -164,14 +166,14 @@ def show(console: Console, outcome: DemoOutcome, messages: int) -> None:
     table.add_column("client kit", justify="right")
     table.add_column("plain kombu", justify="right")
     for key in ("published", "confirmed", "received", "lost", "duplicated", "in_doubt"):
-        label = "received, a copy for each queue" if key == "received" else key.replace("_", " ")
+        label = "received, one copy for each queue" if key == "received" else key.replace("_", " ")
         table.add_row(label, _count(totals.get(key)), _count(plain.get(key)))
     table.add_row("outage ms", _count(outcome.outage_ms), _count(float(plain.get("outage", 0)) * 1000))
     console.print(table)
     resent = sum(int(counts.get("resent", 0)) for counts in outcome.publishers.values())
     console.print(
         f"promotion by the CLI {outcome.promote_ms:,.0f} ms; rejoin {outcome.rejoin_ms:,.0f} ms; "
-        f"{resent:,} messages in doubt were sent again; {outcome.seconds:.0f} s in all",
+        f"{resent:,} messages in doubt were sent again; {outcome.seconds:.0f} s in total",
         soft_wrap=True,
         highlight=False,
     )

@@ -1,7 +1,7 @@
-"""`understudy deploy`: shows the files for systemd, Pacemaker, proxies and Prometheus.
+"""`understudy deploy`: prints the files for systemd, Pacemaker, proxies and Prometheus.
 
-They are the tree's folder `deploy`, which the wheel has as data of this package. Files with `@NAME@` in them
-are templates. `fill.sh`, one of the files, fills them in: here, and by hand.
+They are the folder `deploy` of the repository, which the wheel has as package data. Files with `@NAME@` in
+them are templates. `fill.sh`, one of the files, fills them in, for this command and by hand.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ KINDS = {
         "pcs",
         "logrotate",
     ),
-    "haproxy": ("HAProxy leads clients to the node that serves", "haproxy"),
+    "haproxy": ("HAProxy routes clients to the node that serves", "haproxy"),
     "keepalived": ("A virtual IP that follows the node that serves", "keepalived"),
     "compose": ("A pair in containers, to try it", "container"),
     "prometheus": ("Prometheus: scraping, and alerts", "prometheus"),
-    "settings": ("Settings of one pair, which the others are filled in with", "site.env"),
+    "settings": ("Settings of one pair, to fill in the other files", "site.env"),
 }
-"""What it is for, and the files or folders below `deploy`."""
+"""Of each kind: its purpose, and its files or folders below `deploy`."""
 _SETTING = re.compile(r"@([A-Z][A-Z0-9_]*)@")
 _GIVEN = re.compile(r"[A-Z][A-Z0-9_]*=")
 
@@ -58,10 +58,10 @@ def list_() -> None:
 @click.option(
     "--settings",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Fill in what is between @ with the lines NAME=VALUE of this file.",
+    help="Replace each @NAME@ with the VALUE of a line NAME=VALUE in this file.",
 )
 @click.option(
-    "--set", "given", multiple=True, metavar="NAME=VALUE", help="Fill in this value; stronger than the file."
+    "--set", "given", multiple=True, metavar="NAME=VALUE", help="Use this value; overrides the file."
 )
 @click.option(
     "--output", type=click.Path(file_okay=False, path_type=Path), help="Write files below this folder."
@@ -75,13 +75,13 @@ def show(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Print the files of a KIND, or one of them by its NAME, or write them with --output.
+    """Print the files of a KIND, or the one with this NAME. With --output, write them.
 
-    Begin with `understudy deploy show settings > site.env`. Change each line for your pair. Then give the
-    file with --settings. Without settings the files are shown as they are, with @NAME@ in them.
+    Start with `understudy deploy show settings > site.env`, and change each line for your pair. Then pass the
+    file with --settings. Without settings the files keep their @NAME@.
     """
     if force and output is None:
-        raise Wrong("--force is for --output: nothing is replaced without it")
+        raise Wrong("--force needs --output, without which no file is replaced")
     names = _files(kind)
     if name is not None:
         names = [each for each in names if name in (each, Path(each).name)]
@@ -103,14 +103,14 @@ def show(
 
 
 def _folder() -> Path:
-    """In the wheel beside this package's modules; in the tree at its top."""
+    """The folder `deploy`: in the wheel beside this package's modules, in the repository at its top."""
     package = Path(understudy.__file__).parent
     inside = package / "deploy"
     return inside if inside.is_dir() else package.parent / "deploy"
 
 
 def _files(kind: str) -> list[str]:
-    """Names below the folder, with `/`."""
+    """Paths relative to the folder, with `/`."""
     folder, found = _folder(), list[str]()
     for part in KINDS[kind][1:]:
         path = folder / part
@@ -120,7 +120,7 @@ def _files(kind: str) -> list[str]:
 
 
 def _values(settings: Path | None, given: tuple[str, ...]) -> str | None:
-    """Lines for `fill.sh`, of which the last one of a name holds; None if nothing is to be filled in."""
+    """Lines NAME=VALUE for `fill.sh`, which uses the last one of a name. None: nothing is to be filled in."""
     if settings is None and not given:
         return None
     if wrong := [each for each in given if not _GIVEN.match(each) or "\n" in each]:
@@ -151,7 +151,7 @@ def _filled(name: str, values: str) -> str:
 
 
 def _write(output: Path, texts: dict[str, str], *, force: bool) -> None:
-    """All of them, or none if one would replace another file."""
+    """Write all files, or none if one would replace a different file."""
     for name, text in texts.items():
         path = output / name
         if path.exists() and not force and path.read_bytes() != text.encode():

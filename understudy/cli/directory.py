@@ -1,9 +1,9 @@
-"""`understudy vhost|user|permission|policy`: name spaces, who may log in, what they may do, and rules for
-queues by name.
+"""`understudy vhost|user|permission|policy`: virtual hosts, users, their permissions, and rules for queues by
+name.
 
-They are kept by the pair itself, on every node; users of a node's configuration file are its own, and only
-listed here. Each command speaks to the primary, whichever node it is given, and returns when the change is on
-the disks and on the backup.
+The pair itself keeps them, on every node. Users of a node's configuration file belong to that node, and are
+only listed here. Each command finds the primary, whichever node it is given. It returns when the change is on
+disk and on the backup.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _vhost_option(function: Any) -> Any:
 
 
 class _Broker:
-    """The primary, as it is spoken to by one command."""
+    """The primary, for one command."""
 
     def __init__(self, address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
         found = status_of(question(address, "status", user, password, timeout))
@@ -55,7 +55,7 @@ class _Broker:
         return found if isinstance(found, list) else []
 
     def queues(self) -> list[dict[str, Any]]:
-        """Of all virtual hosts."""
+        """The queues of all virtual hosts."""
         return list(everything(self.address, *self._login)["queue_list"])
 
     def show(self, kind: str, lines: list[dict[str, Any]]) -> None:
@@ -67,7 +67,8 @@ class _Broker:
             click.echo(f"{self.address}: no {kind}")
 
     def change(self, action: str, kind: str, vhost: str, name: str, value: dict[str, Any], done: str) -> bool:
-        """Was anything changed? `done`: what is so now."""
+        """Make one change, and print it. Returns whether anything changed. `done`: the sentence for the new
+        state."""
         change = {"action": action, "kind": kind, "vhost": vhost, "name": name, "value": value}
         answer = self._ask(change)
         if not answer.get("ok"):
@@ -79,7 +80,7 @@ class _Broker:
         return changed
 
     def _ask(self, change: dict[str, Any]) -> dict[str, Any]:
-        """The answer. A broker that is gone before it answers may have made the change all the same."""
+        """The answer. If the broker goes away before it answers, it may have made the change."""
         user, password, timeout = self._login
         try:
             return ask(
@@ -88,7 +89,7 @@ class _Broker:
         except TooLarge as error:
             raise Failed(error.said) from None
         except Unreachable as error:
-            said, way = error.said, "ask the primary whether it is so now"
+            said, way = error.said, "ask the primary whether it made the change"
             raise Failed(Coded(said.code, f"{said.sentence}: {way}")) from None
 
     def _tell(self, changed: bool, text: str) -> None:
@@ -106,9 +107,9 @@ class _Broker:
 
 @click.group()
 def vhost() -> None:
-    """Virtual hosts: name spaces of queues and exchanges, each with permissions of its own.
+    """Virtual hosts: name spaces of queues and exchanges, each with its own permissions.
 
-    A connection is in one of them. '/' is always there.
+    A connection uses one of them. '/' always exists.
     """
 
 
@@ -123,13 +124,13 @@ def list_vhosts(**broker: Any) -> None:
 @vhost.command("add")
 @click.argument("name")
 @click.option("--description", default="", help="A description.")
-@click.option("--tag", "tags", multiple=True, help="May be repeated.")
+@click.option("--tag", "tags", multiple=True, help="A tag; may be repeated.")
 @broker_options
 def add_vhost(name: str, description: str, tags: tuple[str, ...], **broker: Any) -> None:
-    """Make NAME a virtual host, or describe it anew; stored users need a permission in it."""
+    """Add virtual host NAME, or change its description. Stored users need a permission in it."""
     node = _Broker(**broker)
     value = {"description": description, "tags": sorted(set(tags))}
-    node.change("put", "vhost", "", name, value, f"virtual host {name!r} is there")
+    node.change("put", "vhost", "", name, value, f"virtual host {name!r} exists")
 
 
 @vhost.command("delete")
@@ -158,8 +159,8 @@ def delete_vhost(name: str, yes: bool, **broker: Any) -> None:
 def user() -> None:
     """Users who may log in on every node: list, add and delete them, change passwords and tags.
 
-    A new user may do nothing until `understudy permission set`. Users of the configuration file are made
-    there (`understudy passwd`), may do everything, and are listed with source "configuration".
+    A new user may do nothing until `understudy permission set`. Users of the configuration file may do
+    everything, are changed there (`understudy passwd`), and are listed with source "configuration".
     """
 
 
@@ -181,19 +182,19 @@ def list_users(**broker: Any) -> None:
 
 @user.command("add")
 @click.argument("name")
-@click.option("--tag", "tags", multiple=True, help="For example administrator; may be repeated.")
+@click.option("--tag", "tags", multiple=True, help="A tag, such as administrator; may be repeated.")
 @stdin_option
 @broker_options
 def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) -> None:
-    """Make NAME a user; asks for the password."""
+    """Add user NAME; asks for the password."""
     node = _Broker(**broker)
     for line in node.listing("users"):
         if line["name"] == name:
-            configured, stored = "it is changed in the configuration", "see `understudy user password`"
+            configured, stored = "change it in the configuration", "see `understudy user password`"
             way = configured if line.get("configured") else stored
             raise Failed(codes.USER_EXISTS.say(address=node.address, name=name, way=way))
     value = {"password_hash": _new_hash(from_stdin), "tags": sorted(set(tags))}
-    node.change("put", "user", "", name, value, f"user {name!r} is there, without permissions")
+    node.change("put", "user", "", name, value, f"user {name!r} exists, without permissions")
 
 
 @user.command("password")
@@ -201,7 +202,7 @@ def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) 
 @stdin_option
 @broker_options
 def change_password(name: str, from_stdin: bool, **broker: Any) -> None:
-    """Give NAME another password; open connections stay."""
+    """Change the password of NAME; open connections stay."""
     node = _Broker(**broker)
     known = _stored(node, name)
     value = {"password_hash": _new_hash(from_stdin), "tags": known["tags"]}
@@ -213,7 +214,7 @@ def change_password(name: str, from_stdin: bool, **broker: Any) -> None:
 @click.argument("tags", nargs=-1)
 @broker_options
 def change_tags(name: str, tags: tuple[str, ...], **broker: Any) -> None:
-    """Give NAME these tags and no others; `administrator` may manage the pair."""
+    """Set the tags of NAME to exactly these; `administrator` may manage the pair."""
     node = _Broker(**broker)
     known = _stored(node, name)
     said = ", ".join(sorted(set(tags))) or "no tags"
@@ -239,7 +240,7 @@ def _stored(node: _Broker, name: str) -> dict[str, Any]:
 
 
 def _hash_of(line: dict[str, Any]) -> str:
-    """As the directory keeps it."""
+    """The hash in the form in which the directory keeps it."""
     hashed = str(line.get("password_hash", ""))
     return hashed if not hashed or hashed.startswith("$") else f"${line['hashing_algorithm']}${hashed}"
 
@@ -255,9 +256,9 @@ def _new_hash(from_stdin: bool) -> str:
 
 @click.group()
 def permission() -> None:
-    """What users may do: regular expressions of the names that they may configure, write and read.
+    """What users may do: regular expressions for the names that they may configure, write and read.
 
-    They match anywhere in a name: write ^orders$ for that one queue or exchange, .* for all, and an empty
+    They match anywhere in a name: use ^orders$ for that one queue or exchange, .* for all, and an empty
     expression ('') for none.
     """
 
@@ -278,7 +279,7 @@ def list_permissions(**broker: Any) -> None:
 @_vhost_option
 @broker_options
 def set_permission(user_name: str, configure: str, write: str, read: str, vhost: str, **broker: Any) -> None:
-    """Let USER declare and delete what CONFIGURE matches, publish to WRITE, and consume from READ."""
+    """Let USER declare and delete names that match CONFIGURE, publish to WRITE, and consume from READ."""
     node = _Broker(**broker)
     value = {"configure": configure, "write": write, "read": read}
     node.change(
@@ -294,7 +295,7 @@ def clear_permission(user_name: str, vhost: str, **broker: Any) -> None:
     """Remove USER's permission in the virtual host."""
     node = _Broker(**broker)
     if not node.change(
-        "delete", "permission", vhost, user_name, {}, f"{user_name!r} may do nothing in {vhost!r}"
+        "delete", "permission", vhost, user_name, {}, f"{user_name!r} has no permission in {vhost!r}"
     ):
         node.nothing(f"permission of {user_name!r} in {vhost!r}")
 
@@ -304,7 +305,7 @@ def clear_permission(user_name: str, vhost: str, **broker: Any) -> None:
 
 @click.group()
 def policy() -> None:
-    """Rules for all queues or exchanges whose names match, without declaring them anew."""
+    """Rules for all queues or exchanges whose names match, without declaring them again."""
 
 
 @policy.command("list")
@@ -334,10 +335,11 @@ def list_policies(**broker: Any) -> None:
 def set_policy(
     name: str, pattern: str, definition: str, apply_to: str, priority: int, vhost: str, **broker: Any
 ) -> None:
-    """Set policy NAME for names that match PATTERN: DEFINITION in JSON, as '{"max-length": 1000}'.
+    """Set policy NAME for names that match PATTERN. DEFINITION is JSON, such as '{"max-length": 1000}'.
 
     Keys: message-ttl, expires, max-length, max-length-bytes, overflow, dead-letter-exchange,
-    dead-letter-routing-key; for exchanges alternate-exchange. Others of RabbitMQ's are kept and do nothing.
+    dead-letter-routing-key; for exchanges alternate-exchange. Other keys of RabbitMQ's are stored and have no
+    effect.
     """
     try:
         asked = read_json(definition.encode(errors="surrogateescape"))
@@ -347,7 +349,7 @@ def set_policy(
         raise Wrong("DEFINITION is not a JSON object")
     value = {"pattern": pattern, "apply-to": apply_to, "priority": priority, "definition": asked}
     node = _Broker(**broker)
-    node.change("put", "policy", vhost, name, value, f"policy {name!r} holds in {vhost!r}")
+    node.change("put", "policy", vhost, name, value, f"policy {name!r} is set in {vhost!r}")
     for key in without_effect(asked):
         click.echo(f"understudy: {key} is kept, and has no effect here", err=True)
 
@@ -359,5 +361,5 @@ def set_policy(
 def clear_policy(name: str, vhost: str, **broker: Any) -> None:
     """Remove policy NAME. Its queues and exchanges use another matching policy, or their own arguments."""
     node = _Broker(**broker)
-    if not node.change("delete", "policy", vhost, name, {}, f"policy {name!r} is gone from {vhost!r}"):
+    if not node.change("delete", "policy", vhost, name, {}, f"policy {name!r} is deleted from {vhost!r}"):
         node.nothing(f"policy {name!r} in {vhost!r}")

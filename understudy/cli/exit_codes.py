@@ -1,7 +1,7 @@
-"""The exit codes of all commands. Loads nothing that takes time.
+"""The exit codes of all commands. Imports nothing slow.
 
-Two groups of commands differ in 1 to 3: those in `JUDGES` answer from ledgers, and a wrong option must not
-read as one of their answers. The resource agent has codes of its own, which OCF defines.
+Codes 1 to 3 have another meaning for the commands in `JUDGES`. There 1 and 2 are verdicts on ledgers, and
+wrong usage must not look like one. The resource agent has its own codes, which OCF defines.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ __all__ = [
 
 DONE = 0
 FAILED = 1
-"""Not done: the node refuses or is not reachable, a file or disk fails. Or the answer is no."""
+"""Not done: the node refuses or is unreachable, or a file or the disk fails. Also: the answer is no."""
 WRONG = 2
-"""A wrong option, value, configuration or input file. Nothing was changed."""
+"""An invalid option, value, configuration or input file. Nothing was changed."""
 
 JUDGES = ("reconcile", "watch", "report", "ledger")
-"""Commands with PROVEN, FOUND, NOTHING and UNDONE."""
+"""Commands that exit with PROVEN, FOUND, NOTHING or UNDONE."""
 
 SUMMARY = """\b
 Exit codes:
     0  done, or yes
-    1  not done: refused, not reachable, a file or disk fails; or no
-    2  wrong option, value, configuration or input file
-    3  the output cannot be written, or the program broke
-  130  ended by Ctrl-C (143: SIGTERM, 141: the reader of the output left)
+    1  not done (refused, unreachable, a file or the disk failed), or no
+    2  invalid option, value, configuration or input file
+    3  cannot write the output, or an internal error
+  130  interrupted by Ctrl-C (143: SIGTERM, 141: nobody reads the output)
 \b
 Of reconcile, watch, report and ledger:
-    1  found: a violation, a loss or damage
-    2  no ledger, or too little in it to judge by
-    3  no answer: wrong usage, or a file, Spark or the output fails
+    1  found a violation, a loss or damage
+    2  no ledger, or not enough in it for a verdict
+    3  no verdict: wrong usage, or a file, Spark or the output failed
 """
 
 
 def by_signal(number: int) -> int:
-    """As a shell has it."""
+    """The exit code that a shell reports for a process that this signal ended."""
     return 128 + signal.Signals(number)

@@ -1,8 +1,8 @@
-"""`understudy ledger check|compact|prune|convert`: what is done with the files of ledgers, besides reading
-the verdict off them (`understudy reconcile`). No broker is spoken to.
+"""`understudy ledger check|compact|prune|convert`: maintains the files of ledgers. Connects to no broker. The
+verdict on ledgers is the task of `understudy reconcile`.
 
-Exit code: 0 done, and all is well; 1 something is damaged; 2 there is no ledger, or one without an end
-(`check`); 3 wrong usage, or it could not be done.
+Exit code: 0 done, and nothing is damaged; 1 something is damaged; 2 there is no ledger, or one without an end
+(`check`); 3 wrong usage or a failure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def ledger() -> None:
 
 
 def _found(folders: tuple[Path, ...]) -> tuple[list[Series], int]:
-    """What is there; ends the command if that is nothing."""
+    """The ledgers below the folders, and the number of other files. Without a ledger, ends the command."""
     for folder in folders:
         if (why := no_folder(folder)) is not None:
             fail(f"no ledger there: {why}", NOTHING)
@@ -68,7 +68,7 @@ def _found(folders: tuple[Path, ...]) -> tuple[list[Series], int]:
 
 @contextmanager
 def _working(what: str, octets: int) -> Iterator[Callable[[int], None]]:
-    """With a bar; what the disk or a missing package says ends the command in one line."""
+    """Show a progress bar. A failing file or a missing package ends the command in one line."""
     try:
         with progress_bar(what, octets, DownloadColumn()) as progress:
             yield progress
@@ -79,7 +79,7 @@ def _working(what: str, octets: int) -> Iterator[Callable[[int], None]]:
 
 
 def _show(title: str, columns: dict[str, bool], rows: list[list[str]]) -> None:
-    """`columns`: whether each is a number."""
+    """Print a table. `columns` maps each name to whether the column holds numbers."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, number in columns.items():
         table.add_column(name, justify="right" if number else "left", overflow="fold")
@@ -99,8 +99,8 @@ def _when(us: int) -> str:
 def check(folders: tuple[Path, ...], form: str) -> None:
     """Show the ledgers below each LEDGER_DIR, and whether they are whole.
 
-    Exit code: 0 all whole, 1 damaged (gaps, lines that are no records, numbers twice), 2 one has no end (it
-    is still written to, or its writer crashed) or there is none, 3 wrong usage, or it cannot be read.
+    Exit code: 0 all whole; 1 damaged (gaps, invalid lines, duplicate numbers); 2 no ledger, or one without an
+    end (still being written, or its writer crashed); 3 wrong usage, or a file cannot be read.
     """
     series, foreign = _found(folders)
     total = sum(segment.path.stat().st_size for each in series for segment in each.segments)
@@ -153,8 +153,8 @@ def _check_row(report: Report) -> list[str]:
 def compact_command(folders: tuple[Path, ...], older_than: float | None, form: str) -> None:
     """Convert finished files to Parquet, about a fifteenth of the size; never the file being written.
 
-    A file with anything that is no record stays as it is. Exit code: 0 done, 1 a file stayed for a fault, 2
-    no ledger, 3 wrong usage, or pyarrow is missing.
+    A file with an invalid line is kept. Exit code: 0 done; 1 a file was kept because of a fault; 2 no ledger;
+    3 wrong usage, or pyarrow is missing.
     """
     try:
         arrow()
@@ -196,7 +196,7 @@ def _show_compacted(done: list[dict[str, Any]]) -> None:
     before, after = sum(each["bytes"] for each in done), sum(each["parquet"] for each in done)
     rows = [[each["file"], f"{each['bytes']:,}", f"{each['parquet']:,}"] for each in done]
     _show("compacted", {"file": False, "bytes": True, "as Parquet": True}, rows)
-    click.echo(f"{len(done)} files, {before:,} bytes, are {after:,} now")
+    click.echo(f"{len(done)} files: {before:,} bytes before, {after:,} bytes now")
 
 
 def _tell_kept(kept: list[str]) -> None:
@@ -218,19 +218,19 @@ def prune_command(
 ) -> None:  # fmt: skip
     """Delete whole finished files that are older than --keep.
 
-    In their place one small file says what is gone, so that it reads as such, and not as a gap: what was
-    published before is not judged any more. Exit code: 0 done, 1 something stayed for a fault, 2 no ledger,
-    3 wrong usage.
+    A small file takes their place. It records what was pruned, so that nothing looks like a gap. Messages
+    published before then are no longer judged. Exit code: 0 done; 1 files were kept because of a fault; 2 no
+    ledger; 3 wrong usage.
     """
     series, _ = _found(folders)
     done: list[dict[str, Any]] = []
     kept: list[str] = []
-    with _working("looking", 0):
+    with _working("reading", 0):
         plans = [plan(each, round(_now_us() - keep * 1e6)) for each in series]
     with _working("pruning", sum(each.size for each in plans)) as progress:
         for each in plans:
             pruned = [s for s in each.series.segments if s.pruned]
-            if not dry_run and pruned:  # what a crash left of an earlier time
+            if not dry_run and pruned:  # files that an earlier run left when it crashed
                 tidy(each.series.doubles, pruned[-1].path)
             if each.going:
                 entry = _pruned_json(each)
@@ -248,9 +248,9 @@ def prune_command(
             for e in done
         ]
         columns = {"writer": False, "incarnation": True, "files": True, "bytes": True, "up to": False}
-        _show("would go" if dry_run else "pruned", columns, rows)
+        _show("would be pruned" if dry_run else "pruned", columns, rows)
     else:
-        click.echo("nothing is that old")
+        click.echo("no finished file is older than --keep")
     _tell_kept(kept)
 
 
@@ -277,10 +277,12 @@ def _writer(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--writer", required=True, metavar="NAME", callback=_writer, help="Name of the client.")
 @click.option("--role", type=click.Choice(list(EVENTS)), required=True)
-@click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), required=True, help="Of the FILEs.")
+@click.option(
+    "--format", "form", type=click.Choice(["csv", "jsonl"]), required=True, help="Format of the FILEs."
+)
 @click.option(
     "--columns", default="", metavar="WHAT=COLUMN,...",
-    help="Columns with other names: "
+    help="Columns whose names differ from these. "
     + "; ".join(f"{role}: {', '.join(names)}" for role, names in FIELDS.items()),
 )  # fmt: skip
 @click.option("--time", "unit", type=click.Choice(TIMES), default="iso", show_default=True,
@@ -290,13 +292,13 @@ def _writer(_context: click.Context, _parameter: click.Parameter, value: str) ->
 def convert_command(
     files: tuple[Path, ...], writer: str, role: str, form: str, columns: str, unit: str, out: Path
 ) -> None:
-    """Make a ledger of another client's log of single messages, one row for each event.
+    """Make a ledger from another client's log. The log has one row for each event of a message.
 
-    A producer's row: time, event (sent, confirmed, nacked, returned), session (the client property `producer`
-    of its connection, and /CHANNEL), tag; also number (the same for a message that is sent again) and route
-    (EXCHANGE|KEY). A consumer's: time, event (received, acked), id (the header `x-replication-id`), or
-    queue, epoch and sequence; also redelivered, and the queue's name. Exit code: 0 done, 1 a row is wrong,
-    3 wrong usage, or something cannot be read or written.
+    A producer's row has time, event (sent, confirmed, nacked, returned), session (the client property
+    `producer` of the connection, and /CHANNEL) and tag. It may have number (the same for a message that is
+    sent again) and route (EXCHANGE|KEY). A consumer's row has time, event (received, acked), and id (the
+    header `x-replication-id`), or queue, epoch and sequence. It may have redelivered, and the queue's name.
+    Exit code: 0 done; 1 a row is invalid; 3 wrong usage, or a file cannot be read or written.
     """
     mapped = Mapped(role, form, _columns(role, columns, files[0], form), unit)
     size = sum(path.stat().st_size if path.is_file() else 0 for path in files)
@@ -312,24 +314,25 @@ def convert_command(
 
 
 def _columns(role: str, given: str, first: Path, form: str) -> dict[str, str]:
-    """What each column is called; those that are not named are where the header of CSV has them."""
+    """The column of each field. A field that `given` does not name has the column of the same name in the
+    first row, if there is one."""
     known = FIELDS[role]
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in given.split(","))):
         what, equals, column = part.partition("=")
         if not equals or not column or what not in known:
-            fail(f"--columns {part}: not WHAT=COLUMN, with {', '.join(known)} as WHAT", UNDONE)
+            fail(f"--columns {part}: not WHAT=COLUMN, where WHAT is one of {', '.join(known)}", UNDONE)
         found[what] = column
     header = _header(first, form)
     found = {name: name for name in known if name in header} | found
     for group in NEEDED[role]:
         if not any(name in found for name in group):
-            fail(f"no column says {' or '.join(group)}: see --columns", UNDONE)
+            fail(f"no column for {' or '.join(group)}: see --columns", UNDONE)
     return found
 
 
 def _header(path: Path, form: str) -> list[str]:
-    """Names of the first row."""
+    """Names of the columns of the first row."""
     from understudy.ledger.conversion import rows_of
 
     try:

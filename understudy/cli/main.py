@@ -1,7 +1,8 @@
-"""The command line. `understudy --help` lists the commands; each group of them has a module of its own.
+"""The entry point of the command line. `understudy --help` lists the commands. Each group of commands has a
+module.
 
-Whatever a user gets wrong (an option, a key, a file), and whatever goes wrong on the way (unreachable,
-refused), ends in one line on standard error. `understudy.cli.exit_codes` has the codes.
+Every user error (an option, a key, a file) and every failure (node unreachable, command refused) ends in one
+line on standard error. `understudy.cli.exit_codes` defines the exit codes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _COMMANDS = {
     "pair": ("understudy.cli.pair", "pair", "Start a pair on loopback to try it."),
     "passwd": ("understudy.cli.serve", "passwd", "Hash a password for the configuration file."),
     "status": ("understudy.cli.node", "status", "Show a node and its pair."),
-    "ready": ("understudy.cli.node", "ready", "Is the node ready, or active? Exit code 0 or 1."),
+    "ready": ("understudy.cli.node", "ready", "Check whether the node could serve. Exit code 0 or 1."),
     "promote": ("understudy.cli.node", "promote", "Make the node the primary."),
     "demote": ("understudy.cli.node", "demote", "Make the primary stop serving and rejoin as a backup."),
     "switchover": ("understudy.cli.node", "switchover", "Move the primary role to a backup, without loss."),
@@ -36,7 +37,7 @@ _COMMANDS = {
         "Mirror a queue of another broker or pair.",
     ),
     "query": ("understudy.cli.node", "query", "Show everything that a node reports about itself."),
-    "ping": ("understudy.cli.node", "ping", "Does the node answer?"),
+    "ping": ("understudy.cli.node", "ping", "Check whether the node answers."),
     "definitions": (
         "understudy.cli.definitions",
         "definitions",
@@ -85,7 +86,7 @@ _COMMANDS = {
     "report": (
         "understudy.cli.report",
         "report",
-        "Report latencies, rates and failovers of days, from ledgers, with Spark.",
+        "Report latencies, rates and failovers over a period, from ledgers, with Spark.",
     ),
     "demo": ("understudy.cli.demo", "demo", "Run a pair under load, kill the primary, show Spark's verdict."),
 }
@@ -105,14 +106,15 @@ _OF_RABBITMQCTL = {
 
 
 def _meant(word: str) -> str:
-    """A sentence, or nothing."""
+    """A sentence that suggests a command, or an empty string."""
     if (found := _OF_RABBITMQCTL.get(word)) is None:
         found = next(iter(get_close_matches(word, _COMMANDS, 1)), None)
     return f" Did you mean 'understudy {found}'?" if found else ""
 
 
 class _Lazy(click.Group):
-    """Imports a command's module only when it is asked for: `status` must not wait for Spark's helpers."""
+    """Imports the module of a command only when the command runs, so that `status` does not wait for
+    PySpark's helpers."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -129,7 +131,7 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """What is no command is told with the one that is meant, also by a word of `rabbitmqctl`."""
+        """For an unknown command, suggest the intended one. Commands of `rabbitmqctl` are known, too."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
@@ -147,7 +149,7 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command and exit with its code; no usage lecture, no traceback for what a user got wrong."""
+    """Run one command and exit with its code. A user error prints neither the usage text nor a traceback."""
     prepare()
     try:
         code = run(cli.main, arguments)
@@ -160,7 +162,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
-    """The exit code of `command`, having said on standard error, in one line, what was wrong."""
+    """Run `command` and return its exit code. A user error or a failure prints one line on standard error."""
     try:
         result = command(args=arguments, prog_name="understudy", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -181,7 +183,7 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
     except OutputLost:
         return UNDONE
     except Exception:
-        # A fault of the program's own. Python would end with 1, which of some commands is a finding.
+        # A fault of the program. Python would exit with 1, which is FOUND for some commands.
         traceback.print_exc()
         return UNDONE
     return result if isinstance(result, int) else DONE

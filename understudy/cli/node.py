@@ -31,9 +31,9 @@ _MEMBER_COLUMNS = (
 )
 _HIDDEN_COLUMNS = ("uuid", "node_id")
 _NAMES = ("epoch", "position", "applied", "durable", "incarnation", "version")
-"""Numbers that are names of something, and not amounts: written without separators."""
+"""Numbers that identify something: printed without separators."""
 _TIMES = ("last_write",)
-"""Seconds since 1970."""
+"""Times, in seconds since 1970."""
 _PLAIN_WIDTH = 1000
 _STATUS_KEYS = ("name", "status", "epoch", "link", "members", "promotable", "reason")
 
@@ -47,14 +47,16 @@ def question(
     args: dict[str, Any] | None = None,
     told_by: str = "",
 ) -> dict[str, Any]:
-    """The node's answer. Unreachable: one line, exit code 1. `told_by`: the command that tells whether what
-    is asked for took place, where the answer is not waited for any longer."""
+    """The node's answer. Raises Failed if the node is unreachable or does not answer in time.
+
+    `told_by`: the command that shows whether the node did what was asked, for the case that no answer came.
+    """
     try:
         return ask(address, command, args, user=user, password=password, timeout=timeout)
     except Unanswered as error:
         if not told_by:
             raise Failed(error.said) from None
-        doubt = f"the node may have done it: {told_by} --broker {address} tells"
+        doubt = f"the node may have done it: check with {told_by} --broker {address}"
         cause = f"{command}: {error.said.sentence}; {doubt}"
         raise Failed(codes.NODE_NO_ANSWER.say(cause=cause)) from None
     except Unreachable as error:
@@ -69,7 +71,7 @@ def question(
 def status(
     address: HostPort, user: str, password: str, timeout: float, form: str, expect: str | None
 ) -> None:
-    """Show a node: its status and the reason, its epoch, its link, the members of its pair."""
+    """Show a node: its status and the reason, its epoch, its link, and the members of its pair."""
     found = status_of(question(address, "status", user, password, timeout))
     if form == "json":
         click.echo(json.dumps(found))
@@ -86,7 +88,7 @@ def status(
     "--wait",
     metavar="DURATION",
     callback=duration_value,
-    help="Keep asking for up to this long, until it is.",
+    help="Wait up to this long for the node to be ready.",
 )
 def ready(address: HostPort, user: str, password: str, timeout: float, form: str, wait: float | None) -> None:
     """Exit with 0 if the node serves, or is ready and could serve at once."""
@@ -124,27 +126,27 @@ def ready(address: HostPort, user: str, password: str, timeout: float, form: str
 def promote(
     address: HostPort, user: str, password: str, timeout: float, form: str, force_lossy: bool
 ) -> None:
-    """Make the node the primary; returns once it serves clients. Promoting the primary is success."""
+    """Make the node the primary. Returns once it serves clients. Succeeds if it is the primary already."""
     _do(address, "promote", user, password, timeout, form, {"force_lossy": force_lossy})
 
 
 @click.command()
 @broker_options
 def demote(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
-    """Make the primary close its clients, stop serving, and join again as a backup."""
+    """Make the primary close its clients, stop serving, and rejoin as a backup."""
     _do(address, "demote", user, password, timeout, form, {})
 
 
 @click.command()
 @broker_options
-@click.option("--to", metavar="NAME", help="The target; by default the best backup.")
+@click.option("--to", metavar="NAME", help="Name of the target. Default: the best backup.")
 def switchover(
     address: HostPort, user: str, password: str, timeout: float, form: str, to: str | None
 ) -> None:
-    """Move the primary role to a backup, without loss; returns once the backup serves clients. You may ask
-    any node: a node that does not serve names the primary."""
+    """Move the primary role to a backup, without loss. Returns once the backup serves clients. Any node may
+    be asked: a node that does not serve names the primary."""
     if to == "":
-        raise click.BadParameter("a name is due, of a backup", param_hint="'--to'")
+        raise click.BadParameter("the name is empty", param_hint="'--to'")
     found = status_of(question(address, "status", user, password, timeout))
     if found["status"] not in SERVING:
         address = primary_of(found) or address
@@ -152,7 +154,7 @@ def switchover(
 
 
 def primary_of(found: dict[str, Any]) -> HostPort | None:
-    """Where the node says that the primary is, if it knows; over TLS by the files that were given."""
+    """The address of the primary, if the node knows it. For TLS, with the files that the options gave."""
     _, at, where = str(found.get("primary") or "").rpartition(" at ")
     try:
         return parse_broker(where, given_tls(click.get_current_context())) if at else None
@@ -161,8 +163,8 @@ def primary_of(found: dict[str, Any]) -> HostPort | None:
 
 
 def everything(address: HostPort, user: str, password: str, timeout: float) -> dict[str, Any]:
-    """The node's answer to `query`: its status, with all queues in `queue_list`. It tells of some queues at a
-    time, so that no client waits for long."""
+    """The node's answer to `query`: its status, with all queues in `queue_list`. One answer has only some of
+    the queues, so that no other client of the node waits for long."""
     found = status_of(question(address, "query", user, password, timeout))
     queues = {(row["vhost"], row["name"]): row for row in found["queue_list"]}
     while (begin := found.pop("more", None)) is not None:
@@ -219,7 +221,7 @@ def _do(
 
 
 def tell_done(answer: dict[str, Any], refused: str, subject: str, form: str) -> None:
-    """Tell what has become of a command. Failed if it was refused, with `refused` before the reason."""
+    """Print the outcome of a command. Raises Failed if the node refused, with `refused` before the reason."""
     reason = str(answer.get("reason", ""))
     said = None if answer.get("ok") else refusal_of(answer)
     if form == "json":
@@ -231,14 +233,14 @@ def tell_done(answer: dict[str, Any], refused: str, subject: str, form: str) -> 
 
 
 def checked(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer. Failed if it is no."""
+    """The answer. Raises Failed if the node refused."""
     if not answer.get("ok"):
         raise Failed(refusal_of(answer))
     return answer
 
 
 def status_of(answer: dict[str, Any]) -> dict[str, Any]:
-    """The status object of an answer, with the seven keys that programs rely on first."""
+    """The status object of an answer. The seven keys that programs rely on come first."""
     found = checked(answer).get("status")
     if not isinstance(found, dict):
         raise Failed(codes.BAD_ANSWER.say(fault="it has no status"))
@@ -270,15 +272,15 @@ def show_status(found: dict[str, Any], address: HostPort) -> None:
 
 
 def wide_console() -> Console:
-    """As wide as the terminal, with colours only where they are given; where there is none, lines are not
-    broken, and tables have no lines (`rows`)."""
+    """A console as wide as the terminal, without highlighting. If the output is not a terminal, lines are not
+    wrapped, and tables have no borders (`rows`)."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(width=_PLAIN_WIDTH, highlight=False)
 
 
 def rows(title: str, rows: list[dict[str, Any]], *, plain: bool | None = None) -> Table:
-    """A table of dicts; its columns are their keys, in order of appearance. `plain`: without lines, for
-    programs; None: where the standard output is no terminal."""
+    """A table of dicts. Its columns are their keys, in order of appearance. `plain`: without borders, for
+    programs; None: if standard output is not a terminal."""
     columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in _HIDDEN_COLUMNS]
     if plain is None:
         plain = not Console().is_terminal

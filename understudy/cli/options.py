@@ -1,4 +1,4 @@
-"""Options and outcomes that several commands share."""
+"""Options and errors that several commands share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Failed(click.ClickException):
-    """It could not be done: one line with a code, exit code 1."""
+    """The command failed: one line with a code, exit code 1."""
 
     exit_code = FAILED
 
@@ -42,8 +42,8 @@ class Failed(click.ClickException):
 
 
 class Judge(click.Command):
-    """A command about ledgers: a usage error, and a file that fails, end in one line and with UNDONE, since
-    FOUND and NOTHING are answers."""
+    """A command about ledgers. Wrong usage or a failing file ends in one line and with UNDONE, because FOUND
+    and NOTHING are verdicts."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -65,7 +65,7 @@ class Judge(click.Command):
             stop(self._called(ctx.parent), of_file(error), UNDONE)
 
     def _called(self, parent: click.Context | None) -> str:
-        """After the group that it is in, if it is in one."""
+        """The name of its group, if it is in one; else its own."""
         group = parent.info_name if parent is not None and parent.parent is not None else None
         return group or str(self.name)
 
@@ -82,8 +82,8 @@ def ledger_folders(function: Function) -> Function:
 
 
 def unreadable(folders: Iterable[Path]) -> str | None:
-    """What of the ledgers below the folders may not be read, and why: what is passed over in silence would
-    not be missed. None: all may be."""
+    """Why a ledger below the folders cannot be read; None if all can be. A ledger that is skipped silently
+    would not be missed."""
     faults: list[OSError] = []
     for folder in filter(Path.is_dir, folders):
         for root, below, names in os.walk(folder, onerror=faults.append):
@@ -93,7 +93,7 @@ def unreadable(folders: Iterable[Path]) -> str | None:
 
 
 def _unreadable(path: str) -> OSError | None:
-    """Of what is called as a ledger is."""
+    """Why the file at `path`, which is named like a ledger, cannot be read."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -108,7 +108,7 @@ def _unreadable(path: str) -> OSError | None:
 
 
 def no_folder(folder: Path) -> str | None:
-    """Why there is nothing at `folder`, a file or a folder; None: there is."""
+    """Why there is neither a file nor a folder at `folder`; None if there is one."""
     try:
         os.stat(folder)
     except OSError as error:
@@ -125,9 +125,9 @@ def stop(command: str, text: str, status: int) -> NoReturn:
 
 
 class Wrong(click.ClickException):
-    """The user asked for something that makes no sense: one line, exit code 2.
+    """The arguments or an input file are invalid: one line, exit code 2.
 
-    A wrong input has a code. A wrong use of the command line has none: the line names the option.
+    An invalid input file has a code. Wrong usage of the command line has none: the line names the option.
     """
 
     exit_code = WRONG
@@ -151,13 +151,13 @@ def address_value(ctx: click.Context, _param: click.Parameter, value: str) -> Ho
 
 
 def given_tls(ctx: click.Context) -> ClientTls:
-    """What `tls_options` were given."""
+    """The files that `tls_options` received."""
     ca, certificate, key = (ctx.meta.get(f"understudy.{name}") for name, _ in _TLS_FILES)
     return ClientTls(ca, certificate, key)
 
 
 def tls_options(function: Function) -> Function:
-    """`--tls-ca`, `--tls-cert`, `--tls-key`: looked at by `given_tls`."""
+    """`--tls-ca`, `--tls-cert`, `--tls-key`: read by `given_tls`."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         ctx.meta[f"understudy.{param.name}"] = value
@@ -174,15 +174,15 @@ def tls_options(function: Function) -> Function:
 _TLS_FILES = (
     (
         "tls_ca",
-        "For amqps://: the authority of the brokers' certificates, a PEM file; else the system's own.",
+        "For amqps://: PEM file of the authority of the brokers' certificates. Default: the system's.",
     ),
-    ("tls_cert", "For amqps://: your certificate, a PEM file, where the broker asks for one."),
-    ("tls_key", "Its key."),
+    ("tls_cert", "For amqps://: PEM file of your certificate, if the broker requires one."),
+    ("tls_key", "PEM file of its key."),
 )
 
 
 def duration_value(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Option callback: `2s`, `500ms`; in seconds."""
+    """Option callback: `2s`, `500ms`. Returns seconds."""
     try:
         return None if value is None else parse_positive_duration(value)
     except ValueError as error:
@@ -190,12 +190,12 @@ def duration_value(_ctx: click.Context, _param: click.Parameter, value: str | No
 
 
 def broker_options(function: Function) -> Function:
-    """`node_options` and `--format`: for commands that ask one node something."""
+    """`node_options` and `--format`: for commands that ask one node."""
     return node_options(format_option(function))
 
 
 def node_options(function: Function) -> Function:
-    """`-b`, `--tls-...`, `--user`, `--password`, `--timeout`: for commands that speak to one node."""
+    """`-b`, `--tls-...`, `--user`, `--password`, `--timeout`: for commands that connect to one node."""
     options = (
         click.option(
             "-b", "--broker", "address", metavar="[amqps://]HOST[:PORT]", callback=address_value,
@@ -207,7 +207,7 @@ def node_options(function: Function) -> Function:
         ),
         click.option(
             "--password", envvar="UNDERSTUDY_PASSWORD", default="guest", callback=text_value,
-            help="Its password; the environment is safer. [env: UNDERSTUDY_PASSWORD]",
+            help="The password. Safer in the environment. [env: UNDERSTUDY_PASSWORD]",
         ),
         click.option(
             "--timeout", metavar="DURATION", callback=duration_value, default="30s", show_default=True,
@@ -228,13 +228,13 @@ def format_option(function: Function) -> Function:
 
 
 def cell(text: str) -> str:
-    """As it may go into a table on a terminal: names are others' choice, and brackets are no markup."""
+    """Text for a table. Names are chosen by others: escapes control characters and markup."""
     return escape(shown(text))
 
 
 @contextmanager
 def progress_bar(what: str, total: int, column: ProgressColumn) -> Iterator[Callable[[int], None]]:
-    """On a terminal only; what it gives takes by how much one is further."""
+    """A progress bar, on a terminal only. Yields a function that takes by how much the work has advanced."""
     console = Console(stderr=True)
     columns = (what, BarColumn(), column, TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -250,7 +250,8 @@ def stdin_option(function: Function) -> Function:
 
 
 def given_password(*, from_stdin: bool) -> str:
-    """The first line of the standard input, or what is typed, twice. An empty one: one line, exit code 2."""
+    """The first line of standard input, or the password typed twice. Raises Wrong if it is empty or not
+    UTF-8."""
     if from_stdin:
         password = sys.stdin.readline().rstrip("\n")
     else:
@@ -263,7 +264,8 @@ def given_password(*, from_stdin: bool) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Not so what came from the environment, the command line or a file as octets that are not UTF-8."""
+    """Whether the text is valid Unicode. Octets from the environment, the command line or a file that are not
+    UTF-8 make it invalid."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -272,7 +274,7 @@ def is_text(value: str) -> bool:
 
 
 def text_value(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Option callback: of a name or a password, which is not repeated here."""
+    """Option callback for a name or a password. The error does not repeat it."""
     if not is_text(value):
         raise click.BadParameter("not UTF-8")
     return value
@@ -284,9 +286,9 @@ def _typed_password() -> str:
         try:
             return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
         except GetPassWarning:
-            raise Wrong("there is no terminal to type the password at; --stdin reads it") from None
+            raise Wrong("no terminal to type the password: use --stdin") from None
 
 
 def leave(code: int) -> NoReturn:
-    """End the command with an exit code, having said all there is to say."""
+    """End the command with an exit code, after all output."""
     raise click.exceptions.Exit(code)

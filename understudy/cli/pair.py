@@ -1,7 +1,7 @@
-"""The command `pair`: two nodes on loopback to try, the first one promoted, until Ctrl-C.
+"""The command `pair`: two nodes on loopback for a trial, the first one promoted, until Ctrl-C.
 
-Each node is an `understudy serve` process, as `demo` has them. Nothing restarts a node that ends: the user
-kills one node and promotes the other.
+Each node is an `understudy serve` process, as in `demo`. Nothing restarts a node that ends: the user kills
+one node and promotes the other.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from understudy.shared.addresses import HostPort
 
 FOLDER = Path("understudy-pair")
 MARK = ".understudy-pair"
-"""A folder that holds this file is ours to clear."""
+"""A folder with this file belongs to `pair`, which may clear it."""
 NODES = ("a", "b")
 _PATIENCE = 30.0
 """Seconds for each step of the start."""
 _POLL = 0.1
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 @click.command()
@@ -40,21 +40,21 @@ _POLL = 0.1
     type=click.Path(path_type=Path, file_okay=False),
     default=FOLDER,
     show_default=True,
-    help="Folder for data and logs; what an earlier pair left there is removed.",
+    help="Folder for data and logs; files of an earlier pair are removed.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65534),
     default=5672,
     show_default=True,
-    help="Port of node a; node b has the next one. 0: two free ports.",
+    help="Port of node a; node b uses the next one. 0: two free ports.",
 )
 def pair(folder: Path, port: int) -> None:
     """Start a pair on loopback to try, and promote the first node. Ctrl-C stops both.
 
     Clients log in as guest, password guest. No data of an earlier run is kept.
     """
-    prepare(folder, MARK, "pair's")
+    prepare(folder, MARK, "pair")
     with stopping() as stop, Children(_logs(folder)) as children:
         Pair(folder, port, children, stop).run()
 
@@ -103,7 +103,7 @@ class Pair:
             raise Failed(error.said.about(f"node {name} was not promoted")) from None
 
     def _until(self, condition: Callable[[], bool], what: str) -> bool:
-        """False when asked to stop. Failed if a node ends, or when it takes too long."""
+        """Wait for `condition`. False when asked to stop. Failed if a node ends, or on a timeout."""
         deadline = time.monotonic() + _PATIENCE
         while not self._stop():
             for name, node in self._nodes.items():
@@ -129,7 +129,7 @@ class Pair:
         return isinstance(found, dict) and found.get("status") == status
 
     def _wait(self) -> None:
-        """Say of each node that ends how to go on."""
+        """For each node that ends, print how to start it again."""
         while not self._stop():
             for name, node in list(self._nodes.items()):
                 if (code := node.exit_code) is None or self._stop():

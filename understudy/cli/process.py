@@ -1,6 +1,6 @@
-"""The process that a command runs in: what an interrupt does before, meanwhile and after.
+"""The process that a command runs in: the effect of an interrupt before, during and after the command.
 
-Role: used by `understudy.__main__` and `understudy.cli.main`; loads nothing that takes time.
+Role: used by `understudy.__main__` and `understudy.cli.main`; imports nothing slow.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from understudy.cli.exit_codes import DONE, INTERRUPTED, by_signal
 
 
 def quiet() -> None:
-    """From now on an interrupt ends the process at once, without a word: while modules are loaded, and once
-    all is said. Nothing where interrupts are ignored, or somebody else's."""
+    """From now on an interrupt ends the process at once and silently: while modules are imported, and after
+    all output is written. No effect if interrupts are ignored or have another handler."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
@@ -28,13 +28,13 @@ def heard() -> None:
 
 
 class Stop:
-    """Has the process been asked to end?"""
+    """Whether the process has been asked to stop."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
 
     def __call__(self) -> str:
-        """By what; empty if it has not."""
+        """The words `interrupted by` and the signal; empty if there was none."""
         return "" if self.signal is None else f"interrupted by {self.signal.name}"
 
     @property
@@ -45,8 +45,8 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """SIGINT and SIGTERM, where nobody ignores them, only ask to end; the second one raises
-    KeyboardInterrupt."""
+    """SIGINT and SIGTERM only record in `Stop` that the process is to stop; a second one raises
+    KeyboardInterrupt. A signal that was ignored stays ignored."""
     stop = Stop()
 
     def asked(number: int, _frame: FrameType | None) -> None:

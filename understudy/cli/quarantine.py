@@ -1,6 +1,7 @@
-"""`understudy quarantine list|show|republish`: what a rejoining broker set aside, and its way back.
+"""`understudy quarantine list|show|republish`: messages that a rejoining broker set aside, and how to publish
+them again.
 
-Works on the files of a data folder, whether its broker runs or not; only `republish` speaks to a broker, as
+Reads the files of a data directory, whether its broker runs or not. Only `republish` connects to a broker, as
 an ordinary publisher.
 """
 
@@ -57,10 +58,10 @@ _LONGEST_NAME = 255
 
 @click.group()
 def quarantine() -> None:
-    """Messages that a rejoining node held and the primary's history never had.
+    """Messages that a rejoining node had and the primary's history did not.
 
-    None of them is in the primary that serves now. Their publishers may have sent them again, so look before
-    you republish.
+    The current primary has none of them. Their publishers may have sent them again: look before you
+    republish.
     """
 
 
@@ -106,7 +107,7 @@ def list_(data_dir: Path | None, config: Path | None, form: str) -> None:
 def show(
     queue: str | None, wanted: str | None, limit: int, data_dir: Path | None, config: Path | None, form: str
 ) -> None:
-    """Messages of QUEUE (a name or UUID), or of all: id, route, properties and body."""
+    """Show messages of QUEUE (a name or UUID), or of all queues: id, route, properties and body."""
     folder = _open(data_dir, config)
     with _reading(folder) as progress:
         chosen = _chosen(folder, (queue,) if queue else (), wanted, progress)
@@ -128,7 +129,7 @@ def show(
 
 
 def _addresses_value(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Option callback: for the client kit, which reads them again."""
+    """Option callback: checks the addresses. The client kit parses them again."""
     try:
         parse_brokers(value)
     except ValueError as error:
@@ -141,7 +142,7 @@ def _queue_value(_ctx: click.Context, _param: click.Parameter, value: str | None
     if value is None:
         return value
     if not value:
-        raise click.BadParameter("a name is due, of a queue")
+        raise click.BadParameter("the queue name is empty")
     if not is_text(value):
         raise click.BadParameter("not UTF-8")
     if len(value.encode()) > _LONGEST_NAME:
@@ -187,8 +188,8 @@ def republish(
     """Publish the messages of the QUEUEs (all, if none is named) again, with confirms.
 
     Each message goes to the queue with the original queue's name, in the original virtual host, in the order
-    of ids, with its properties and a header `x-quarantined`. Confirmed messages are noted, and not published
-    a second time; the files stay.
+    of ids, with its properties and a header `x-quarantined`. Confirmed messages are noted, and are not
+    published a second time. The files stay.
     """
     if to is not None and route:
         raise Wrong("--to and --route exclude each other")
@@ -223,27 +224,27 @@ def republish(
 def _todo(
     chosen: list[Message], notes: Notes, *, again: bool, in_doubt: bool
 ) -> tuple[list[Message], int]:  # fmt: skip
-    """What is to be published, and how many are left out since they are in doubt."""
+    """The messages to publish, and how many are left out because they are in doubt."""
     fresh = [m for m in chosen if again or not notes.is_republished(m)]
     todo = [m for m in fresh if in_doubt or not notes.is_in_doubt(m)]
     return todo, len(fresh) - len(todo)
 
 
 def _before(chosen: list[Message], notes: Notes, *, again: bool) -> tuple[int, str]:
-    """How many are left out since they were republished, and when the last of them was noted."""
+    """How many messages are left out because they were republished, and when the last one was noted."""
     done = [] if again else [message for message in chosen if notes.is_republished(message)]
     return len(done), notes.last_confirmed(done)
 
 
 def _tls_for(brokers: str) -> ClientTls | None:
-    """The files that were given, if they are asked for."""
+    """The TLS files of the options, if an address is an `amqps://` one."""
     return given_tls(click.get_current_context()) if "amqps://" in brokers else None
 
 
 def _tell_outcome(
     outcome: RepublishOutcome, form: str, doubtful: int, folder: QuarantineFolder, *, dry_run: bool
 ) -> None:
-    """`doubtful`: left out of the run."""
+    """Print the outcome. `doubtful`: number of messages left out because they are in doubt."""
     if form == "json":
         click.echo(json.dumps({
             "messages": outcome.wanted, "dry_run": dry_run, "republished": outcome.confirmed,
@@ -259,11 +260,11 @@ def _tell_outcome(
     else:
         click.echo(f"{outcome.confirmed:,} of {outcome.wanted:,} messages republished and confirmed")
     for reason, count in outcome.refused.items():
-        click.echo(f"understudy: {count:,} not taken: {reason}", err=True)
+        click.echo(f"understudy: {count:,} refused: {reason}", err=True)
     if doubtful:
         click.echo(
-            f"understudy: {doubtful:,} left out: an earlier run sent them and got no confirm, so they may be "
-            "there already; --in-doubt publishes them, too",
+            f"understudy: {doubtful:,} left out: an earlier run sent them and got no confirm, so the broker "
+            "may have them; --in-doubt republishes them too",
             err=True,
         )
     _tell_damage(folder, leaving=False)
@@ -289,14 +290,14 @@ def _nothing_to_do(outcome: RepublishOutcome, folder: QuarantineFolder) -> str:
         return f"nothing in quarantine in {folder.path}"
     many = f"all {outcome.before:,} messages were" if outcome.before > 1 else "the message was"
     when = f", the last at {outcome.last_at}" if outcome.last_at else ""
-    return f"nothing to publish: {many} republished before{when}; --again publishes once more"
+    return f"nothing to publish: {many} republished before{when}; --again republishes them"
 
 
 # -- choosing and showing
 
 
 def _none_such(folder: QuarantineFolder, queues: tuple[str, ...], wanted: str | None) -> Coded:
-    """Of what was asked for there is nothing."""
+    """The error that no message matches the arguments."""
     what = "no messages" if wanted is None else f"no message {wanted}"
     names = " or ".join(repr(queue) for queue in queues)
     fault = f"{what}{f' of queue {names}' if queues else ''} in {folder.path}"
@@ -315,7 +316,7 @@ def _open(data_dir: Path | None, config: Path | None) -> QuarantineFolder:
 
 @contextmanager
 def _reading(folder: QuarantineFolder) -> Iterator[Callable[[int], None]]:
-    """With a bar; what cannot be read ends the command in one line."""
+    """Show a progress bar. A file that cannot be read ends the command in one line."""
     try:
         with progress_bar("reading", folder.size(), DownloadColumn()) as progress:
             yield progress
@@ -337,7 +338,7 @@ def _chosen(
 
 
 def _tell_damage(folder: QuarantineFolder, *, leaving: bool = True) -> None:
-    """In a line for each of the first; with exit code 1 if `leaving`."""
+    """Print one line for each of the first faults. If there is any and `leaving`, end with exit code 1."""
     for damage in folder.damage[:_DAMAGE_SHOWN]:
         click.echo(f"understudy: {shown(str(damage))}", err=True)
     if len(folder.damage) > 1:
@@ -413,7 +414,7 @@ def _show(message: Message, folder: QuarantineFolder) -> None:
     if folder.notes is not None and folder.notes.is_republished(message):
         again = "  (republished)"
     elif folder.notes is not None and folder.notes.is_in_doubt(message):
-        again = "  (in doubt: sent again, and not confirmed)"
+        again = "  (in doubt: republished, not confirmed)"
     click.echo(f"{shown(message.title)} {message.id}{again}")
     key = shown(as_octets(message.routing_key).decode(errors="backslashreplace"))
     route = f"exchange {shown(message.exchange) or '(default)'}  key {key}"
@@ -435,7 +436,7 @@ def _text(body: bytes) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say of it."""
+    """The value in types that JSON has."""
     match value:
         case dict():
             return {str(key): _plain(item) for key, item in value.items()}

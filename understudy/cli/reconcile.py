@@ -1,6 +1,7 @@
 """`understudy reconcile`: Spark's verdict on a folder of ledgers, for people and for programs.
 
-Called by the command line (`understudy.cli.main`). Talks to no broker; PySpark is imported only when it runs.
+Called by the command line (`understudy.cli.main`). Connects to no broker. PySpark is imported only when the
+command runs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SHOWN_FINDINGS = 20
 @click.option(
     "--master",
     metavar="URL",
-    help="Spark master, or sc://HOST:PORT of Spark Connect; two threads of this machine by default.",
+    help="Spark master, or sc://HOST:PORT of Spark Connect. Default: two threads of this machine.",
 )
 @click.option(
     "--output",
@@ -55,8 +56,8 @@ SHOWN_FINDINGS = 20
 def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Path | None, form: str) -> None:
     """Prove from the ledgers below each LEDGER_DIR that no confirmed message was lost.
 
-    Exit code: 0 proven, 1 violated, 2 not provable (or no ledger), 3 no answer: wrong usage, or it could not
-    be done; 141 the reader of the output went away.
+    Exit code: 0 proven; 1 violated; 2 not provable (or no ledger); 3 no verdict: wrong usage or a failure;
+    141 nobody reads the output.
     """
     for folder in folders:
         if (why := no_folder(folder)) is not None:
@@ -89,13 +90,13 @@ def driven(
     fail: Callable[[str, int], None],
     nothing: type[Exception],
 ) -> dict[str, Any]:
-    """What `work` returns, which drives Spark and is given something to tell its progress to.
+    """Run `work`, which drives Spark, and return its result. `work` gets a callable that shows its progress.
 
-    `fail` is told in one line, with an exit code, what went wrong; `nothing` is raised without ledgers.
+    On a failure, `fail` gets one line and an exit code. `work` raises `nothing` if there is no ledger.
     """
     from spark.session import SparkUnavailable, said_by_spark
 
-    # An interrupt in the midst of a question to the JVM goes to the root logger, with all that was called.
+    # py4j logs an interrupted call with a traceback to the root logger. Keep that off the terminal.
     logging.getLogger().addHandler(logging.NullHandler())
     console = Console(stderr=True)
     try:
@@ -123,7 +124,7 @@ def _write_report(answer: Mapping[str, Any], folders: Sequence[Path], path: Path
 
 
 def print_result(answer: Mapping[str, Any], console: Console) -> None:
-    """The verdict, the totals, the queues, and whatever is wrong or missing, as text."""
+    """Print the verdict, the totals, the queues, the findings, and what is missing."""
     color = COLORS[answer["verdict"]]
     console.print(f"[bold {color}]{answer['verdict'].upper()}[/]", highlight=False)
     console.print(shown(answer["sentence"]), markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""`understudy replicate`: a queue of another broker, or pair, is copied to this one and followed."""
+"""`understudy replicate`: mirrors a queue of another broker or pair."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ _WIDTH = 140
 @broker_options
 @click.argument("source", metavar="[SOURCE", required=False)
 @click.argument("queue", metavar="QUEUE]", required=False)
-@click.option("--name", metavar="LOCAL", help="Name of the mirror here; by default the source's name.")
+@click.option("--name", metavar="LOCAL", help="Name of the mirror. Default: the name of the source queue.")
+@click.option("--stop", "stopped", metavar="LOCAL", help="Stop mirroring: LOCAL becomes an ordinary queue.")
 @click.option(
-    "--stop", "stopped", metavar="LOCAL", help="Stop following: the mirror becomes an ordinary queue."
+    "--list",
+    "listed",
+    is_flag=True,
+    help="List the queue mirrors, and the mirrors elsewhere that follow this broker.",
 )
-@click.option("--list", "listed", is_flag=True, help="List the queue mirrors, and who follows this broker.")
 def replicate(
     address: HostPort, user: str, password: str, timeout: float, form: str, source: str | None,
     queue: str | None, name: str | None, stopped: str | None, listed: bool,
 ) -> None:  # fmt: skip
-    """Make a mirror of QUEUE of another broker or pair. SOURCE is its address, or the addresses of all of its
-    nodes, HOST:PORT,HOST:PORT. Returns once the mirror exists; messages follow.
-    """
+    """Mirror QUEUE of another broker or pair. SOURCE is the address of that broker, or the addresses of all
+    nodes of that pair: HOST:PORT,HOST:PORT. Returns once the mirror exists; messages follow."""
     asked = sum((listed, stopped is not None, source is not None))
     if asked != 1 or (source is not None) != (queue is not None) or (name is not None and source is None):
-        raise Wrong("say SOURCE and QUEUE, or --list, or --stop QUEUE (--help tells more)")
+        raise Wrong("give SOURCE and QUEUE, or --list, or --stop LOCAL (see --help)")
     login = (user, password, timeout)
     if listed:
         _list(status_of(question(address, "status", *login)), form)
@@ -53,19 +55,19 @@ def _source(text: str) -> tuple[HostPort, ...]:
     except ValueError as error:
         raise Wrong(str(error)) from None
     if not found or not all(at.port for at in found):
-        raise Wrong(f"{text!r} is not an address HOST:PORT, or several with commas between them")
+        raise Wrong(f"{text!r} is not HOST:PORT, or a list of HOST:PORT separated by commas")
     return tuple(dict.fromkeys(found))
 
 
 def _list(found: dict[str, Any], form: str) -> None:
-    """What this node follows, and who follows it."""
+    """Print the queue mirrors of this node, and the mirrors elsewhere that follow its queues."""
     lists = {key: found.get(key) or [] for key in ("replications", "followers")}
     if form == "json":
         click.echo(json.dumps(lists))
         return
     console = Console(width=_WIDTH)
     if not any(lists.values()):
-        console.print("no queue follows another broker's, and none is followed")
+        console.print("no queue mirrors here, and none elsewhere of a queue of this broker")
     for key, lines in lists.items():
         if lines:
             console.print(rows(key, lines))

@@ -1,6 +1,7 @@
 """`understudy report`: latencies, rates, failovers and the ledgers' health over a period, from ledgers alone.
 
-Called by the command line (`understudy.cli.main`). Talks to no broker; PySpark is imported only when it runs.
+Called by the command line (`understudy.cli.main`). Connects to no broker. PySpark is imported only when the
+command runs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ SHOWN = 20
 
 
 def moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """`7d` (ago; s, m, h, d, w), or ISO 8601, UTC unless it says otherwise -> microseconds since 1970."""
+    """Option callback: `7d` (ago; units s, m, h, d, w) or ISO 8601, by default UTC. Returns microseconds
+    since 1970."""
     ago = re.fullmatch(r"(\d{1,6})([smhdw])", value or "")
     try:
         if value is None:
@@ -53,15 +55,15 @@ def moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> i
     callback=moment,
     default="7d",
     show_default=True,
-    help="7d, 12h, 30m ago; or a time, ISO 8601, UTC.",
+    help="Start: 7d, 12h or 30m ago, or a time in ISO 8601, by default UTC.",
 )
-@click.option("--until", callback=moment, help="The same formats; default: now.")
+@click.option("--until", callback=moment, help="End, in the same formats. Default: now.")
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html",
-    help="Write an HTML page there, and the JSON beside it.",
+    help="Write an HTML page to this file, and the JSON beside it.",
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--master", metavar="URL", help="Spark master; two threads of this machine by default.")
+@click.option("--master", metavar="URL", help="Spark master. Default: two threads of this machine.")
 def report(
     folders: tuple[Path, ...],
     since: int,
@@ -70,11 +72,10 @@ def report(
     form: str,
     master: str | None,
 ) -> None:
-    """Report latencies, rates and failovers of days, from the ledgers below each LEDGER_DIR.
+    """Report latencies, rates and failovers over a period, from the ledgers below each LEDGER_DIR.
 
-    `understudy reconcile` says whether anything was lost. Exit code: 0; 2 without a ledger or a
-    record in the period; 3 no answer:
-    wrong usage, or it could not be done.
+    `understudy reconcile` proves whether anything was lost. Exit code: 0 reported; 2 no ledger, or no record
+    in the period; 3 no report: wrong usage or a failure.
     """
     end = until if until is not None else int(datetime.now(UTC).timestamp() * 1e6)
     if since >= end:
@@ -108,7 +109,7 @@ def _run(folders: tuple[Path, ...], since: int, until: int, master: str | None) 
 
 
 def print_survey(answer: Mapping[str, Any], console: Console) -> None:
-    """The sentence, latencies, consumers, failovers and what the ledgers lack, as text."""
+    """Print the summary sentence, latencies, consumers, failovers, and what the ledgers lack."""
     console.print(shown(answer["sentence"]), markup=False, highlight=False)
     table = _table("latency", "what", "messages", "p50", "p99", "longest")
     for name, measure in answer["latency"].items():
@@ -116,7 +117,7 @@ def print_survey(answer: Mapping[str, Any], console: Console) -> None:
             spans = (short_length(row[key]) for key in ("p50_us", "p99_us", "max_us"))
             table.add_row(cell(label), f"{row['n']:,}", *spans)
     console.print(table)
-    table = _table("consumers", "consumer", "received", "a second", "redelivered")
+    table = _table("consumers", "consumer", "received", "per second", "redelivered")
     for consumer in answer["consumers"][:SHOWN]:
         rate = f"{100 * consumer['redelivery_rate']:.2g} %"
         table.add_row(

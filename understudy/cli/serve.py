@@ -1,4 +1,4 @@
-"""Commands of the machine that a broker runs on: serve, passwd."""
+"""The commands of the machine that a broker runs on: `serve` and `passwd`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from understudy.config.settings import ConfigError
     "--listen", metavar="HOST:PORT", help="Addresses to listen on, separated by commas. [broker.listen]"
 )
 @click.option("--data-dir", help="The data directory. [broker.data_dir]")
-@click.option("--http", metavar="HOST:PORT", help="Metrics, health and API; port 0 picks one. [broker.http]")
+@click.option(
+    "--http", metavar="HOST:PORT", help="Metrics, health and API; port 0: a free one. [broker.http]"
+)
 @click.option(
     "--set",
     "overrides",
@@ -40,8 +42,7 @@ def serve(
 ) -> None:
     """Run a broker in the foreground until SIGTERM or SIGINT.
 
-    With no configuration at all: one durable broker on 127.0.0.1:5672 that keeps its data in
-    ./understudy-data.
+    Without any configuration it is one durable broker on 127.0.0.1:5672 with its data in ./understudy-data.
     """
     flags = {
         "broker.name": name,
@@ -53,7 +54,7 @@ def serve(
         settings = load(path, overrides, flags)
     except ConfigError as error:
         raise Wrong(codes.CONFIG_INVALID.say(fault=error)) from None
-    quiet()  # an interrupt of a module in C that loads another one comes out as an ImportError
+    quiet()  # an interrupt in a C module that imports another one would become an ImportError
     from understudy.server.daemon import CannotStart, serve_until_stopped
 
     heard()

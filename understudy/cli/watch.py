@@ -1,7 +1,7 @@
 """`understudy watch`: alarms on losses, silent writers and damaged ledgers, while the ledgers grow.
 
-Called by the command line (`understudy.cli.main`). Talks to no broker; PySpark is imported only when it runs.
-docs/how-to/watch.md says what is certain, and when.
+Called by the command line (`understudy.cli.main`). Connects to no broker. PySpark is imported only when the
+command runs. docs/how-to/watch.md explains when an alarm is certain.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _fail = partial(stop, "watch")
 LAST_WORDS = 5.0
-"""Seconds that the webhook gets at the end; under --once ONCE_WORDS."""
+"""Seconds for the last alarms to reach the webhook. Under --once, ONCE_WORDS applies."""
 ONCE_WORDS = 30.0
 
 
 def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not (urlsplit(value).scheme in ("http", "https") and urlsplit(value).hostname):
-        raise click.BadParameter(f"{value!r} is no http or https URL")
+        raise click.BadParameter(f"{value!r} is not an http or https URL")
     return value
 
 
@@ -41,7 +41,7 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
     "--checkpoint",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Folder for the state of the watch. [default: the first LEDGER_DIR with .watch behind its name]",
+    help="Folder for the state of the watch. [default: the first LEDGER_DIR with .watch appended]",
 )
 @click.option(
     "--retention",
@@ -49,7 +49,7 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
     callback=duration_value,
     default="1h",
     show_default=True,
-    help="How long a message without a known fate is watched.",
+    help="How long to watch a message whose fate is unknown.",
 )
 @click.option(
     "--heartbeat",
@@ -65,10 +65,10 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
     callback=duration_value,
     default="1s",
     show_default=True,
-    help="How much later than others a ledger may reach this folder (copies).",
+    help="How late a ledger that is copied here may be, compared with others.",
 )
-@click.option("--webhook", metavar="URL", callback=_url, help="POST each alarm there as JSON.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port.")
+@click.option("--webhook", metavar="URL", callback=_url, help="POST each alarm to this URL as JSON.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics on this port.")
 @click.option("--metrics-listen", metavar="HOST", default="127.0.0.1", show_default=True)
 @click.option(
     "--format",
@@ -76,19 +76,19 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Of the lines on standard output.",
+    help="Format of the lines on standard output.",
 )
-@click.option("--once", is_flag=True, help="Judge what is there, then end.")
+@click.option("--once", is_flag=True, help="Judge the ledgers as they are, then exit.")
 def watch(
     folders: tuple[Path, ...], checkpoint: Path | None, retention: float, heartbeat: float, grace: float,
     webhook: str | None, metrics_port: int | None, metrics_listen: str, form: str, once: bool,
 ) -> None:  # fmt: skip
-    """Watch the ledgers below each LEDGER_DIR while they grow, and raise an alarm when a loss is certain,
-    when a writer is silent, or when a ledger is damaged. SIGTERM and SIGINT end it cleanly; the next
-    start continues.
+    """Watch the ledgers below each LEDGER_DIR while they grow. Raises an alarm when a loss is certain, when a
+    writer is silent, or when a ledger is damaged. SIGTERM and SIGINT end it cleanly; the next start
+    continues.
 
     Exit code: 0; under --once 1 a loss was alarmed, 2 nothing could be judged; 3 wrong usage, no Java, or a
-    file or Spark fails.
+    file or Spark failed.
     """
     from spark.session import SparkUnavailable
     from spark.watch.checkpoint import Checkpoint, CheckpointError
@@ -122,7 +122,7 @@ def watch(
         _fail(str(error), UNDONE)
     left = hook.close(ONCE_WORDS if once else LAST_WORDS) if hook else 0
     if hook is not None and left:
-        click.echo(f"understudy watch: {left} alarms wait for the webhook ({hook.trouble})", err=True)
+        click.echo(f"understudy watch: {left} alarms have not reached the webhook ({hook.trouble})", err=True)
     kept.close()
     sys.exit(_status(run, folders, told.losses) if once else DONE)
 
@@ -140,15 +140,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def _hold_signals() -> None:
-    """Keep them until the watch can end cleanly, in all threads to come; and have the JVM, which inherits
-    this, ignore them: whoever signals the whole group must not take Spark away from under a batch."""
+    """Block the signals, also in threads started later, until the watch can end cleanly. The JVM inherits
+    that they are ignored: a signal to the whole process group must not end Spark during a batch."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _run(run: Watch) -> None:
-    """Signals end the watch between two batches."""
+    """Run the watch. Signals end it between two batches."""
     from spark.session import said_by_spark
     from spark.watch.checkpoint import CheckpointError
 
@@ -171,24 +171,24 @@ def _run(run: Watch) -> None:
 
 
 def _status(run: Watch, folders: tuple[Path, ...], losses: int = 0) -> int:
-    """Under --once. What could not be judged is said: by an alarm, or here. `losses`: those that were told,
-    which an earlier run may have found."""
+    """The exit code under --once. If nothing could be judged and no alarm said so, prints why. `losses`: the
+    number of losses reported, including those that an earlier run found."""
     ledgers = run.judge.live
     if run.losses or losses:
         return FOUND
     why = ""
     if not run.done:
-        why = "stopped before all was judged"
+        why = "stopped before everything was judged"
     elif not ledgers.producers:
         what = "no ledger of a producer" if ledgers.records else "no ledger"
-        why = f"nothing to judge by: {what} below {', '.join(map(str, folders))}"
+        why = f"nothing to judge: {what} below {', '.join(map(str, folders))}"
     if why:
         click.echo(f"understudy watch: {why} (exit code 2)", err=True)
     return NOTHING if why or run.judge.blind else DONE
 
 
 class _Telling:
-    """Keeps the metrics up to date, once a batch."""
+    """Updates the metrics after each batch."""
 
     def __init__(self, metrics: Metrics | None, hook: Webhook | None) -> None:
         self._metrics = metrics

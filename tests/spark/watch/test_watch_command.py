@@ -210,8 +210,8 @@ def test_once_judges_what_is_there_and_goes_on_next_time(
 @pytest.mark.parametrize(
     ("roles", "code", "sentence"),
     [
-        ((), 2, "nothing to judge by: no ledger below {} (exit code 2)"),
-        (("broker", "consumer"), 2, "nothing to judge by: no ledger of a producer below {} (exit code 2)"),
+        ((), 2, "nothing to judge: no ledger below {} (exit code 2)"),
+        (("broker", "consumer"), 2, "nothing to judge: no ledger of a producer below {} (exit code 2)"),
         (("broker", "producer"), 0, ""),
     ],
 )
@@ -237,7 +237,7 @@ def test_once_that_is_stopped_says_that_not_all_was_judged(
     run.stop()
     assert _status(run, (tmp_path,), losses=1) == 1, "told now, found by an earlier run"
     assert _status(run, (tmp_path,)) == 2
-    assert capsys.readouterr().err == "understudy watch: stopped before all was judged (exit code 2)\n"
+    assert capsys.readouterr().err == "understudy watch: stopped before everything was judged (exit code 2)\n"
     checkpoint.close()
 
 
@@ -246,7 +246,7 @@ def test_once_that_is_stopped_says_that_not_all_was_judged(
     [
         ([], "Missing argument"),
         ([".", "--retention", "soon"], "is not a duration"),
-        ([".", "--webhook", "mailto:me"], "is no http or https URL"),
+        ([".", "--webhook", "mailto:me"], "is not an http or https URL"),
         ([".", "--checkpoint", "/proc/no"], "cannot use checkpoint"),
         ([".", "--format", "xml"], "is not one of"),
         ([".", "--nonsense"], "No such option"),

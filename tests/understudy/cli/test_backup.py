@@ -34,7 +34,7 @@ def test_there_and_back_for_people(capsys: Capture, node: StoredNode, tmp_path: 
     out, new = tmp_path / "a copy", tmp_path / "new"
     code, said, err = understudy(capsys, "backup", str(node.folder), str(out))
     assert (code, err) == (0, "")
-    assert said.startswith(f"copy of left in {out}\n") and f"{len(node.held)}" in said
+    assert said.startswith(f"archive of left in {out}\n") and f"{len(node.held)}" in said
     assert f"understudy restore '{out}' DATA_DIR" in said
     code, said, err = understudy(capsys, "restore", str(out), str(new), "--name", "phoenix")
     assert (code, err) == (0, "")
@@ -64,7 +64,7 @@ def test_of_ten_thousand_queues_the_fullest_are_shown(capsys: Capture) -> None:
     said = capsys.readouterr().out
     assert "q9950" in said and "q9999" in said and "q9949" not in said
     assert f"{sum(range(10_000)):,}" in said
-    assert "and 9,950 queues more, with no more in them: see --format json" in said
+    assert "and 9,950 more queues with no more messages; --format json has all" in said
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_refusal_is_one_line_and_a_stale_copy_says_so(
     for arguments in (("backup", str(node.folder), str(out), "--stale"), ("restore", str(out), f"{out}2")):
         code, said, err = understudy(capsys, *arguments)
         assert code == 0
-        assert err == "understudy: the node was not in sync: the copy may lack confirmed messages\n"
+        assert err == "understudy: the node was not in sync: the archive may lack confirmed messages\n"
 
 
 def test_damage_is_one_line(capsys: Capture, node: StoredNode, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_an_export_of_rabbitmq_comes_over_and_what_does_not_is_said(nodes: Clust
     assert code == 1, "one exchange is there with other arguments"
     lines = err.splitlines()
     assert all(line.startswith("understudy: ") for line in lines)
-    assert "understudy: not here: 1 limit of a user (shop): there are none here" in err
+    assert "understudy: not supported: 1 limit of a user (shop): there are none here" in err
     assert lines[-1].startswith("understudy: refused: exchange 'orders': 406 PRECONDITION_FAILED - inequiva")
     assert "5 queues declared, there already: 0" in out
     with amqp.Connection(str(nodes.addresses["two"])) as connection:

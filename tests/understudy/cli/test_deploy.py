@@ -62,7 +62,7 @@ def test_files_are_written_and_none_is_replaced_unasked(tmp_path: Path) -> None:
         (("show", "haproxy", "--set", "NODE_A=a"), 2, "haproxy/haproxy.cfg asks for"),
         (("show", "haproxy", "--set", "node=a"), 2, "'node=a' is not NAME=VALUE"),
         (("show", "haproxy", "--settings", "/nowhere/site.env"), 2, "/nowhere/site.env"),
-        (("show", "haproxy", "--force"), 2, "--force is for --output"),
+        (("show", "haproxy", "--force"), 2, "--force needs --output"),
         (("show", "haproxy", "--output", "/dev/null/x"), 1, "/dev/null"),
     ],
 )

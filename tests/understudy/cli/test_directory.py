@@ -61,7 +61,7 @@ def test_users_live_through_a_failover_and_a_restart(tmp_path_factory: pytest.Te
     with Pair(tmp_path_factory.mktemp("failover"), "broker.http=127.0.0.1:0") as pair:
         pair.whole()
         out = done(pair, "user", "add", "alice", "--tag", "monitoring", at="right", typed="secret\n")
-        assert out == f"{pair.addresses['left']}: user 'alice' is there, without permissions\n"
+        assert out == f"{pair.addresses['left']}: user 'alice' exists, without permissions\n"
         done(pair, "permission", "set", "alice", "^mine", "^mine|^amq.default$", "^mine", at="right")
         done(pair, "policy", "set", "short", "^mine", '{"max-length": 3}', at="right")
         pair.kill("left")
@@ -105,8 +105,8 @@ def test_a_password_is_changed_tags_are_set_and_a_user_is_deleted(pair: Pair) ->
 
 
 def test_a_virtual_host_is_made_used_and_deleted_with_what_is_in_it(pair: Pair) -> None:
-    assert done(pair, "vhost", "add", "sales", "--tag", "t").endswith("virtual host 'sales' is there\n")
-    assert done(pair, "vhost", "add", "sales", "--tag", "t").endswith("is there already\n")
+    assert done(pair, "vhost", "add", "sales", "--tag", "t").endswith("virtual host 'sales' exists\n")
+    assert done(pair, "vhost", "add", "sales", "--tag", "t").endswith("exists already\n")
     assert [line["name"] for line in listed(pair, "vhost", at="right")] == ["/", "sales"]
     done(pair, "user", "add", "eve", typed="one\n")
     done(pair, "permission", "set", "eve", ".*", ".*", ".*", "--vhost", "sales")
@@ -133,19 +133,21 @@ def test_a_virtual_host_is_made_used_and_deleted_with_what_is_in_it(pair: Pair) 
 
 def test_what_is_so_already_is_said_and_lists_are_tables(pair: Pair) -> None:
     definition = '{"message-ttl": 60000}'
-    assert "holds in '/'\n" in done(pair, "policy", "set", "ttl", "^t", definition, "--priority", "2")
-    assert "holds in '/' already\n" in done(pair, "policy", "set", "ttl", "^t", definition, "--priority", "2")
+    assert "is set in '/'\n" in done(pair, "policy", "set", "ttl", "^t", definition, "--priority", "2")
+    assert "is set in '/' already\n" in done(
+        pair, "policy", "set", "ttl", "^t", definition, "--priority", "2"
+    )
     table = done(pair, "policy", "list")
     assert "message-ttl" in table and "ttl" in table and "^t" in table
     assert "guest" in done(pair, "user", "list") and "configuration" in done(pair, "user", "list")
-    assert "gone" in done(pair, "policy", "clear", "ttl")
+    assert "deleted" in done(pair, "policy", "clear", "ttl")
     assert done(pair, "policy", "list") == f"{pair.addresses['left']}: no policies\n"
 
 
 def test_what_a_policy_asks_for_in_vain_is_said(pair: Pair) -> None:
     code, out, err = ask(pair, "policy", "set", "old", "^old", '{"ha-mode": "all"}')
     assert (code, err) == (0, "understudy: ha-mode is kept, and has no effect here\n")
-    assert "holds in '/'" in out
+    assert "is set in '/'" in out
     done(pair, "policy", "clear", "old")
     assert "an operator deletes policy 'old'" in pair.brokers["left"].log.read_text()
 
@@ -197,7 +199,7 @@ def test_what_is_wrong_is_one_line_and_changes_nothing(
 
 def test_an_empty_password_and_a_name_that_is_taken_are_refused(pair: Pair) -> None:
     assert "the password is empty" in ask(pair, "user", "add", "carol", typed="\n")[2]
-    configured = "it is changed in the configuration (user-exists)\n"
+    configured = "change it in the configuration (user-exists)\n"
     assert ask(pair, "user", "add", "guest", typed="x\n")[2].endswith(configured)
     done(pair, "user", "add", "dave", typed="x\n")
     stored = "see `understudy user password` (user-exists)\n"
@@ -251,4 +253,4 @@ def test_a_broker_that_is_gone_before_it_answers_may_have_done_it(monkeypatch: p
     monkeypatch.setattr(directory, "ask", gone)
     told = CliRunner().invoke(directory.vhost, ["add", "staging", "-b", "127.0.0.1:1"])
     assert told.exit_code == 1
-    assert told.output.endswith(": ask the primary whether it is so now (node-unreachable)\n")
+    assert told.output.endswith(": ask the primary whether it made the change (node-unreachable)\n")

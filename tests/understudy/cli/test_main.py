@@ -187,7 +187,7 @@ def test_a_password_without_a_terminal_is_asked_for_by_nobody() -> None:
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, start_new_session=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "understudy: there is no terminal to type the password at; --stdin reads it\n"
+    assert done.stderr == "understudy: no terminal to type the password: use --stdin\n"
 
 
 def test_ready_says_no_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:

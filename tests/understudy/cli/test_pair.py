@@ -45,5 +45,7 @@ def test_a_pair_is_started_survives_a_kill_and_is_stopped(tmp_path: Path) -> Non
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     done = CliRunner().invoke(pair, ["--dir", str(tmp_path)], standalone_mode=False)
-    assert isinstance(done.exception, Wrong) and "not empty and not a pair's" in str(done.exception)
+    assert isinstance(done.exception, Wrong) and "not empty and was not made by `understudy pair`" in str(
+        done.exception
+    )
     assert (tmp_path / "thesis.txt").exists()

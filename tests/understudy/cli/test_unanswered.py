@@ -91,7 +91,7 @@ def test_what_is_not_answered_may_have_taken_place(command: str, closing: bool, 
         with between(node.amqp, f'"{command}"'.encode(), closing=closing) as address:
             text = said(command, "-b", address)
         assert node.stop() == 0
-    doubt = f"the node may have done it: understudy status --broker {address} tells"
+    doubt = f"the node may have done it: check with understudy status --broker {address}"
     said_ = codes.NODE_NO_ANSWER.say(cause=f"{command}: {address} {how}; {doubt}")
     assert text == f"{said_}\n"
 
@@ -101,7 +101,7 @@ def test_of_a_copy_the_list_of_copies_tells(tmp_path: Path) -> None:
         with between(node.amqp, b'"replicate"') as address:
             text = said("replicate", "127.0.0.1:1", "q", "-b", address)
         assert node.stop() == 0
-    assert f"understudy replicate --list --broker {address} tells (node-no-answer)\n" in text
+    assert f"check with understudy replicate --list --broker {address} (node-no-answer)\n" in text
 
 
 def test_what_was_never_asked_did_not_take_place(tmp_path: Path) -> None:

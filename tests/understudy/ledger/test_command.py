@@ -152,12 +152,12 @@ def test_a_crash_between_two_forms_is_tidied_up(folder: Path) -> None:
 
 def test_prune_removes_what_is_old_and_says_so(folder: Path, life: Life) -> None:
     found = run("prune", folder, "--keep", "30d", "--dry-run")
-    assert found.exit_code == 0 and "would go" in found.output and len(only(folder).segments) == 4
+    assert found.exit_code == 0 and "would be pruned" in found.output and len(only(folder).segments) == 4
     found = run("prune", folder, "--keep", "30d", "--format", "json")
     (entry,) = json.loads(found.stdout)["pruned"]
     assert (entry["files"], entry["writer"]) == (3, "a") and entry["horizon_us"] < 5 * DAY
     assert [s.pruned for s in only(folder).segments] == [True, False]
-    assert "nothing is that old" in run("prune", folder, "--keep", "30d").output
+    assert "no finished file is older than --keep" in run("prune", folder, "--keep", "30d").output
     checked = run("check", folder)
     assert checked.exit_code == 2 and "1970-01" in checked.output, "not sealed, and not damaged"
     assert not [p for p in folder.iterdir() if p.name.endswith(".part")]
@@ -211,7 +211,7 @@ def test_convert_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     one_line(convert(log), 3, "No such file")
     log.write_text("when,id\nnoon,x\n")
-    one_line(convert(log), 3, "no column says time")
+    one_line(convert(log), 3, "no column for time")
     one_line(convert(log, "--columns", "colour=when"), 3, "not WHAT=COLUMN")
     one_line(convert(log, "--columns", "time"), 3, "not WHAT=COLUMN")
     one_line(convert(log, "--columns", "time=where", "--out", tmp_path), 1, "there is no column 'where'")

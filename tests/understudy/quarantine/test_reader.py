@@ -219,7 +219,7 @@ def test_republish_puts_them_back_once_as_they_were(capsys: pytest.CaptureFixtur
         channel.queue_declare("orders", durable=True, auto_delete=False)
         code, out, err = run(capsys, "republish", "-b", str(broker.address), "-d", str(data))
         assert (code, out) == (1, "3 of 4 messages republished and confirmed\n")
-        assert err == "understudy: 1 not taken: queue 'others': not there\n"
+        assert err == "understudy: 1 refused: queue 'others': not there\n"
         assert listed(capsys, data) == {"orders": (3, 3), "others": (1, 0)}
 
         channel.queue_declare("spare", durable=True, auto_delete=False)
@@ -230,7 +230,7 @@ def test_republish_puts_them_back_once_as_they_were(capsys: pytest.CaptureFixtur
         assert (code, err) == (0, "")
         assert out == (
             f"nothing to publish: all 4 messages were republished before, the last at {last}; "
-            f"--again publishes once more\n"
+            f"--again republishes them\n"
         )
         assert run(capsys, "republish", "--dry-run", "-d", str(data)) == (0, out, "")
         told = json.loads(run(capsys, "republish", "--dry-run", "-d", str(data), "--format", "json")[1])

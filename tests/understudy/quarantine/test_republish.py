@@ -293,7 +293,7 @@ def test_what_is_returned_is_told_and_not_noted(
         channel.queue_bind("orders", "news", "key1")
     code, out, err = run(capsys, "republish", "--route", "-d", str(tmp_path), "-b", str(broker.address))
     assert (code, out) == (1, "2 of 4 messages republished and confirmed\n")
-    assert err == "understudy: 2 not taken: exchange 'news', key 'key0': no_route\n"
+    assert err == "understudy: 2 refused: exchange 'news', key 'key0': no_route\n"
     assert (bodies(broker), counts(tmp_path)) == ([1, 3], (2, 0))
 
 
@@ -376,7 +376,7 @@ def test_what_a_lost_connection_leaves_in_doubt_is_published_again_only_if_asked
         assert (code, out) == (1, f"{left:,} of {left:,} messages republished and confirmed\n")
         assert err == (
             f"understudy: {outcome.in_doubt:,} left out: an earlier run sent them and got no confirm, so "
-            "they may be there already; --in-doubt publishes them, too\n"
+            "the broker may have them; --in-doubt republishes them too\n"
         )
         rest = bodies(second)
         assert rest == list(range(MANY - left + 1, MANY + 1))
@@ -413,7 +413,7 @@ def test_what_a_killed_run_had_begun_is_in_doubt(
     notes.path.write_bytes(left)
     assert left.endswith(b"\0") and counts(data) == (0, 7)
     shown = run(capsys, "show", "--limit", "1", "-d", str(data))[1]
-    assert shown.startswith("orders 7-1  (in doubt: sent again, and not confirmed)\n")
+    assert shown.startswith("orders 7-1  (in doubt: republished, not confirmed)\n")
     code, out, _ = run(capsys, "republish", "--format", "json", "-d", str(data), "-b", str(broker.address))
     told = json.loads(out)
     assert (code, told["republished"], told["noted"], told["left_in_doubt"]) == (1, 1193, 1193, 7)

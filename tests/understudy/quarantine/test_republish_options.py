@@ -36,7 +36,7 @@ def broker() -> Iterator[BrokerThread]:
 @pytest.mark.parametrize(
     ("to", "why"),
     [
-        ("", "a name is due, of a queue"),
+        ("", "the queue name is empty"),
         ("x" * 256, "a queue's name has at most 255 octets"),
         ("ö" * 128, "a queue's name has at most 255 octets"),
         (os.fsdecode(b"\xff"), "not UTF-8"),
@@ -95,6 +95,6 @@ def test_headers_that_fit_into_no_frame_of_the_broker_cost_no_other_message(
         declare(broker)
         code, out, err = run(capsys, "republish", "-d", str(tmp_path), "-b", str(broker.address))
         assert (code, out) == (1, "2 of 3 messages republished and confirmed\n")
-        assert "1 not taken: queue 'orders': headers and properties that do not fit into a frame" in err
+        assert "1 refused: queue 'orders': headers and properties that do not fit into a frame" in err
         with amqp.Connection(str(broker.address)) as connection:
             assert connection.channel().queue_declare("orders", passive=True).message_count == 2
