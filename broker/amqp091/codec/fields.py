@@ -27,6 +27,10 @@ _FIXED = {
 }  # fmt: skip
 
 
+FIXED_SIZES = {ord(tag): kind.size for tag, kind in _FIXED.items()} | {ord("V"): 0, ord("D"): 5}
+"""Octets of a field's value, by its type, for the types whose values all have the same size."""
+
+
 class Timestamp(int):
     """Seconds since 1970, unsigned 64-bit. Kept as a number, because not every value is a valid date."""
 

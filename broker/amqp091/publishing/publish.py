@@ -1,7 +1,9 @@
 """Publishing: from bytes to runs. The hot path of the broker's input.
 
-Owner: `ServerConnection`, which has one `Publisher`. Usually a message costs one prefix comparison (method
-frame, header frame and start of the body frame equal to the previous message), one slice and one append.
+Owner: `ServerConnection`, which has one `Publisher`. A message like the previous one costs one prefix
+comparison (method frame, header frame and start of the body frame), one slice and one append. One that
+differs in its size and in the values of its properties has its frames measured, and its properties compared
+with their `Shape`.
 Messages with the same channel, route, persistence, expiration and priority are gathered and passed to the
 virtual host as one run. That happens at the latest when the connection's input is used up or another kind of
 frame arrives, which keeps the client's order.
@@ -17,7 +19,6 @@ from broker.amqp091.channel_state.assembly import Assembly, Target, return_frame
 from broker.amqp091.codec.frames import BODY, FRAME_END, HEADER, OVERHEAD, head
 from broker.amqp091.codec.grammar import BY_NAME, decode_arguments
 from broker.amqp091.codec.properties import (
-    HEADERS,
     PROPERTIES_AT,
     TRANSIENT,
     Checked,
@@ -25,6 +26,7 @@ from broker.amqp091.codec.properties import (
     headers_of,
     without_bcc,
 )  # fmt: skip
+from broker.amqp091.codec.property_shape import Shapes
 from broker.amqp091.publishing.transaction import TransactedChannel
 from broker.errors import (
     AmqpError,
@@ -48,15 +50,14 @@ if TYPE_CHECKING:
 _PUBLISH = BY_NAME["basic.publish"]
 _BODY_SIZE_AT = 11
 _MEMO = 16384
-_CHECKED_MEMO = 1024
-_CHECKED_LONGEST = 512
-_HEADERS_FLAG = HEADERS >> 8
 _TARGET = 16
 """Approximate steps for a change of target between messages."""
 _HEADERS = 4
 """Steps for decoding a message's headers."""
 _EMPTY_HEADER = 14
 """Octets of the smallest content header payload: class, weight, body size, flags."""
+_CONTENT = b"\0\x3c\0\0\0\0\0\0"
+"""Class, weight, and the upper half of the body size."""
 
 
 class PublishingChannel(TransactedChannel, Protocol):
@@ -68,14 +69,12 @@ class PublishingChannel(TransactedChannel, Protocol):
 
 
 class PublishMemo:
-    """Decoded method frames and checked property lists, shared by all connections of a broker. Both are
-    bounded."""
+    """Decoded method frames, shared by all connections of a broker. Bounded."""
 
-    __slots__ = ("_checked", "_targets")
+    __slots__ = ("_targets",)
 
     def __init__(self) -> None:
         self._targets: dict[bytes, Target] = {}
-        self._checked: dict[bytes, Checked] = {}
 
     def target(self, payload: bytes) -> Target:
         """Decode a publish payload. Raises 502, and 540 for `immediate`, which RabbitMQ does not support
@@ -91,26 +90,13 @@ class PublishMemo:
             self._targets[payload] = known
         return known
 
-    def checked(self, properties: bytes) -> Checked:
-        """Check a property list. Raises 502. Only lists with a headers table are worth caching."""
-        if not properties[0] & _HEADERS_FLAG:
-            return check(properties)
-        known = self._checked.get(properties)
-        if known is None:
-            known = check(properties)
-            if len(properties) <= _CHECKED_LONGEST:
-                if len(self._checked) >= _CHECKED_MEMO:
-                    self._checked.clear()
-                self._checked[properties] = known
-        return known
-
 
 class Publisher:
     """Gathers runs for one connection."""
 
     __slots__ = (
-        "_channel", "_connection", "_generation", "_joint", "_joint_at", "_kind", "_largest", "_memo",
-        "_method", "_most", "_opening", "_prefix", "_raws", "_target", "_total",
+        "_body_head", "_channel", "_connection", "_generation", "_kind", "_largest", "_memo", "_method",
+        "_most", "_opening", "_prefix", "_raws", "_shapes", "_target", "_total",
     )  # fmt: skip
     __deletable__ = ("_connection",)
 
@@ -129,12 +115,10 @@ class Publisher:
         """The virtual host's generation when `_most` was computed."""
         self._prefix = b""
         """The last complete message up to its body."""
-        self._opening = b""
-        """The last complete message up to its property flags."""
-        self._joint = b""
-        """The octets between its properties and its body: a frame end and the head of the body frame."""
-        self._joint_at = 0
+        self._opening = self._body_head = b""
+        """The method frame and the start of a header frame of its channel; the start of a body frame."""
         self._total = 0
+        self._shapes = Shapes()
 
     def release(self) -> None:
         """The connection is closed: drop the reference to it."""
@@ -148,9 +132,11 @@ class Publisher:
             self.flush()
             if self._connection.working:
                 return pos
-            self._prefix = self._joint = self._method = b""
+            self._prefix = self._method = b""
             self._target = self._memo.target(method[7:-1])
             self._channel, self._method = channel, method
+            number = channel.number.to_bytes(2, "big")
+            self._opening, self._body_head = method + b"\x02" + number, b"\x03" + number
             self._connection.spent += _TARGET
             self._guess()
         elif self._connection.vhost.generation != self._generation:
@@ -169,8 +155,7 @@ class Publisher:
                     append(buf[pos + skip : end])
                     pos = end
                     end += total
-            if self._joint:
-                pos = self._similar(buf, pos, skip)
+            pos = self._varied(buf, pos, skip)
             if not buf.startswith(method, pos):
                 return pos
             if len(self._raws) >= self._most:
@@ -183,25 +168,46 @@ class Publisher:
                 return pos + skip
             pos = end
 
-    def _similar(self, buf: bytes, pos: int, skip: int) -> int:
-        """Take messages from `pos` on that differ from the last complete one only in property values and
-        body. Returns the position behind them. Leaves anything unusual to `_whole`."""
-        opening, joint, joint_at, total = self._opening, self._joint, self._joint_at, self._total
-        start = skip + PROPERTIES_AT
-        checked = self._memo.checked if opening[start] & _HEADERS_FLAG else check
-        startswith, append = buf.startswith, self._raws.append
-        size = min(len(buf), pos + (self._most - len(self._raws)) * total)
-        wanted = self._kind
-        end = pos + total
-        try:
-            while end <= size and startswith(opening, pos) and startswith(joint, pos + joint_at):
-                if buf[end - 1] != FRAME_END or checked(buf[pos + start : pos + joint_at]) is not wanted:
+    def _varied(self, buf: bytes, pos: int, skip: int) -> int:
+        """Take messages from `pos` on for the same route, whose properties have the shape of the latest ones
+        and whose sizes may differ. Returns the position behind them. Leaves anything unusual to `_whole`."""
+        shape = self._shapes.latest
+        if shape is None or (shape.kind is not self._kind and shape.kind != self._kind):
+            return pos
+        connection = self._connection
+        opening, body_head, largest = self._opening, self._body_head, self._largest - OVERHEAD
+        payload_max = connection.payload_max
+        body_max = min(payload_max, connection.settings.message_max)
+        startswith, append, matches = buf.startswith, self._raws.append, shape.matches
+        size = len(buf)
+        for _ in range(self._most - len(self._raws)):
+            at = pos + skip
+            if (
+                at + OVERHEAD + _EMPTY_HEADER > size
+                or not startswith(opening, pos)
+                or not startswith(_CONTENT, at + 7)
+            ):
+                break
+            length = buf[at + 3] << 24 | buf[at + 4] << 16 | buf[at + 5] << 8 | buf[at + 6]
+            end = body_at = at + OVERHEAD + length
+            if length > payload_max or body_at > size:
+                break
+            body = buf[at + 15] << 24 | buf[at + 16] << 16 | buf[at + 17] << 8 | buf[at + 18]
+            if body:
+                end = body_at + OVERHEAD + body
+                if end > size or body > body_max or not startswith(body_head, body_at):
                     break
-                append(buf[pos + skip : end])
-                pos = end
-                end += total
-        except AmqpError:
-            pass  # unusual: `_whole` leaves it to the slow path
+                if buf[body_at + 3 : body_at + 7] != buf[at + 15 : at + 19] or buf[end - 1] != FRAME_END:
+                    break
+                if body > largest:
+                    largest = body
+            if buf[body_at - 1] != FRAME_END or not matches(buf, at + PROPERTIES_AT, body_at - 1):
+                break
+            if length > largest:
+                largest = length
+            append(buf[at:end])
+            pos = end
+        self._largest = largest + OVERHEAD
         return pos
 
     def _guess(self) -> None:
@@ -237,7 +243,7 @@ class Publisher:
         if length > connection.payload_max:
             return -1
         try:
-            kind = self._check(buf[at + PROPERTIES_AT : body_at - 1])
+            kind = self._check(buf, at + PROPERTIES_AT, body_at - 1)
         except AmqpError:
             return -1
         if kind != self._kind:
@@ -245,9 +251,6 @@ class Publisher:
             self._guess()
         self._kind = kind
         self._prefix = buf[pos : body_at + 7 if body else body_at]
-        self._opening = buf[pos : at + PROPERTIES_AT + 2]
-        self._joint = buf[body_at - 1 : body_at + 7 if body else body_at]
-        self._joint_at = body_at - 1 - pos
         self._total = end - pos
         self._largest = max(self._largest, length + OVERHEAD, body + OVERHEAD)
         self._raws.append(buf[at:end])
@@ -257,14 +260,19 @@ class Publisher:
     def _number(self) -> int:
         return self._channel.number if self._channel is not None else 0
 
-    def _check(self, properties: bytes) -> Checked:
+    def _check(self, buf: bytes, at: int, end: int) -> Checked:
         """Check the properties. Raises 502, and 406 for a forged user-id (bad input 25)."""
-        checked = self._memo.checked(properties)
+        known = self._shapes.find(buf, at, end)
+        if known is not None:
+            return known
+        properties = buf[at:end]
+        checked = check(properties)
         if checked.user_id is not None and checked.user_id != self._connection.user:
             raise PreconditionFailed(
                 f"user_id property set to '{checked.user_id[:60]}' but authenticated user was "
                 f"'{self._connection.user}'", 60, 40,
             )  # fmt: skip
+        self._shapes.learn(properties, checked)
         return checked
 
     def content(self, channel: PublishingChannel, kind: int, buf: bytes, pos: int, end: int) -> None:
@@ -297,7 +305,7 @@ class Publisher:
         if body > limit:
             raise ContentTooLarge(f"message size {body} is larger than configured max size {limit}", 60, 40)
         try:
-            assembly.kind = self._check(buf[pos + PROPERTIES_AT : end - 1])
+            assembly.kind = self._check(buf, pos + PROPERTIES_AT, end - 1)
         except AmqpError as error:
             error.class_id, error.method_id = 60, 40
             raise
@@ -350,7 +358,7 @@ class Publisher:
     def _add(self, channel: PublishingChannel, assembly: Assembly, last: bytes) -> None:
         if channel is not self._channel or assembly.target != self._target or assembly.kind != self._kind:
             self.flush()
-            self._prefix = self._joint = self._method = b""
+            self._prefix = self._method = b""
             self._channel = channel
             self._target = assembly.target
             self._kind = assembly.kind
@@ -370,7 +378,7 @@ class Publisher:
         if self._channel is channel:
             self._channel = None
             self._raws = []
-            self._prefix = self._joint = self._method = b""
+            self._prefix = self._method = b""
 
     def flush(self) -> None:
         """Pass the gathered run to the virtual host. A channel error closes the channel; nothing is raised.
