@@ -1,6 +1,6 @@
-"""Plants one fault of each kind into a made history, and says exactly what must be found.
+"""Plants one fault of each kind into a generated history, and states exactly what must be found.
 
-Each lies apart from the others, so that all of them fit into one history.
+The faults lie apart from each other, so that all of them fit into one history.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Faults:
     def add(
         self, process: Process, kind: str, *, later_us: int = 0, view: int | None = None, **fields: Any
     ) -> None:
-        """A record just before the seal."""
+        """Add a record just before the seal of its ledger."""
         served = self.last if process[0] in "ab" else 0
         record = self.ledgers.note(
             process, self.pair.now + later_us, served if view is None else view, kind, **fields
@@ -60,7 +60,7 @@ class Faults:
 
     @property
     def expected(self) -> set[tuple[Any, ...]]:
-        """Kind (and note), queue name, epoch, prod, ranges."""
+        """Kind (and note), queue name, epoch, prod, ranges of each expected finding."""
         return {(*place, tuple(sorted(pairs))) for place, pairs in self.places.items()}
 
     @property
@@ -70,7 +70,7 @@ class Faults:
     # -- faults
 
     def lose(self) -> None:
-        """Four confirmed ids of the dead primary's epoch leave no trace beyond their enqueue."""
+        """Four confirmed ids of the dead primary's epoch leave no trace after their enqueue."""
         run = self.find("backup_enqueue", lambda r: r["queue"] == self.orders and r["last"] - r["first"] > 8)
         first = run["first"] + 2
         self.ledgers.cut(
@@ -79,14 +79,14 @@ class Faults:
         self.found("lost", self.orders, run["epoch"], None, (first, first + 3))
 
     def receive_twice(self) -> None:
-        """A consumer gets two ids again, and nobody flags them."""
+        """A consumer receives two ids again, without the redelivered flag."""
         got = self.find("received", lambda r: (r["queue"], r["epoch"]) == (self.audit, self.last))
         first = got["first"]
         self.add(("c3", 3), "received", queue=self.audit, epoch=self.last, first=first, last=first + 1)
         self.found("duplicate-illegal", self.audit, self.last, None, (first, first + 1))
 
     def receive_late(self) -> None:
-        """Two fresh deliveries to one consumer change places."""
+        """Two fresh deliveries to one consumer swap places."""
         mine = [
             r for r in self.ledgers.records["c3", 3]
             if r["kind"] == "received" and r["epoch"] != self.last and "reason" not in r
@@ -98,7 +98,7 @@ class Faults:
         self.found("reordered", self.audit, a["epoch"], None, (first, last))
 
     def confirm_early(self) -> None:
-        """The acknowledgement of one position in the middle was never received."""
+        """The ack of one position in the middle was never received."""
         copied = {(r["epoch"], r["n"]) for _, r in self.ledgers.every("backup_enqueue")}
         n = sorted(n for epoch, n in copied if epoch != self.last)[3]
         epoch = next(epoch for epoch, m in copied if epoch != self.last and m == n)
@@ -115,7 +115,7 @@ class Faults:
         self.found("never-published", self.audit, self.last, None, (90_000, 90_002))
 
     def confirm_nowhere(self) -> None:
-        """Sent and confirmed, and in no queue."""
+        """Messages are sent and confirmed, but are in no queue."""
         self.add(("p2", 7), "sent", prod="p2.5/1", first=1, last=3, pfirst=80_001, name="fan|x")
         self.add(("p2", 7), "confirmed", prod="p2.5/1", first=1, last=3)
         self.found("unplaced", None, None, "p2.5/1", (1, 3))
@@ -141,7 +141,7 @@ class Faults:
         self.found("unaccounted", self.audit, self.last, None, (40_001, 40_005))
 
     def resend_confirmed(self) -> None:
-        """A producer sends two messages again that had been confirmed; a consumer gets both."""
+        """A producer resends two messages that had been confirmed; a consumer receives both."""
         run = self.find(
             "enqueue",
             lambda r: r["queue"] == self.audit and r["epoch"] != self.last and r["prod"] == "p2.0/1"
@@ -159,7 +159,7 @@ class Faults:
         self.found("duplicate-illegal", self.audit, None, "p2#7", (logical, logical + 1))
 
     def differ(self) -> None:
-        """At the quiesce point one node lists one id less."""
+        """At the consistency checkpoint, one node lists one id less."""
         mine = [r for p, r in self.ledgers.every("quiesce") if p == self.pair.backup.process]
         listed = next(r for r in mine if r["last"] > r["first"])
         listed["last"] -= 1
@@ -172,7 +172,7 @@ class Faults:
         self.doubt = ((60_001, 60_002), (95_001, 95_008))
 
     def on_disk(self, epoch: int, wanted: int, *, copied: bool = False) -> tuple[int, list[Record]]:
-        """The `wanted`th position of a run that waits for the disk, and all runs of that position."""
+        """The `wanted`th position whose confirm waits for the disk, and all such runs at that position."""
         kinds = ("backup_enqueue",) if copied else ("enqueue",)
         noted = [r for _, r in self.ledgers.every(*kinds) if r["epoch"] == epoch and "durable" in r]
         n = sorted({r["n"] for r in noted if r["n"] < 900_000})[wanted]
@@ -180,21 +180,21 @@ class Faults:
         return n, [r for r in runs if "durable" in r]
 
     def forget_own_disk(self) -> None:
-        """The primary never said that one position was on its own disk."""
+        """The primary never recorded that one position was on its own disk."""
         n, runs = self.on_disk(self.last, 5)
         self.ledgers.cut(["durable"], lambda r: r["epoch"] == self.last, n, n)
         for run in runs:
             self.found("early: disk of b", run["queue"], self.last, None, (run["first"], run["last"]))
 
     def forget_disk_of_backup(self) -> None:
-        """The backup acknowledged one position, and never that it was on its disk."""
+        """The backup acknowledged one position, but never that it was on its disk."""
         n, runs = self.on_disk(self.first, 8, copied=True)
         self.ledgers.cut(["replicated"], lambda r: (r["epoch"], r["reason"]) == (self.first, "durable"), n, n)
         for run in runs:
             self.found("early: disk of b", run["queue"], self.first, None, (run["first"], run["last"]))
 
     def left(self, wanted: int, reason: str) -> Record:
-        """A dequeue by the last primary, of orders of its own epoch, for this reason."""
+        """A dequeue by the last primary for this reason, from the queue orders and its own epoch."""
         return [
             r for p, r in self.ledgers.every("dequeue")
             if p == self.primary and (r["queue"], r["epoch"]) == (self.orders, self.last)
@@ -213,7 +213,7 @@ class Faults:
         self.found("dequeued-twice: b", self.orders, self.last, None, (gone["first"], gone["first"]))
 
     def return_acked(self) -> None:
-        """Ten seconds after the primary has noted an ack it hands the message to the other consumer."""
+        """Ten seconds after the primary recorded an ack, it delivers the message to the other consumer."""
         gone = self.left(0, "acked")
         where: dict[str, Any] = {
             "queue": self.orders,
@@ -239,7 +239,7 @@ class Faults:
         self.found("unexplained", self.orders, self.last, None, (other["first"], other["last"]))
 
     def enqueue_by_two(self) -> None:
-        """The backup, too, gives two of the primary's ids."""
+        """The backup also assigns two of the primary's ids."""
         run = self.find("enqueue", lambda r: (r["queue"], r["epoch"]) == (self.audit, self.last))
         first = run["first"]
         where: dict[str, Any] = {"queue": self.audit, "epoch": self.last, "first": first, "last": first + 1}
@@ -247,7 +247,7 @@ class Faults:
         self.found("enqueued-by-two", self.audit, self.last, None, (first, first + 1))
 
     def serve_after_successor(self) -> None:
-        """An hour after it was replaced the first primary takes three messages, and confirms them."""
+        """An hour after it was replaced, the first primary takes three messages and confirms them."""
         hour = 3_600_000_000
         where: dict[str, Any] = {"queue": self.audit, "epoch": self.first, "first": 60_001, "last": 60_003}
         old = ("a", 1)
@@ -260,7 +260,7 @@ class Faults:
         self.found("two-primaries: overlap", self.audit, self.first, None, (60_001, 60_003))
 
     def quarantine_served(self) -> None:
-        """The node that came back puts away what its successor had been sent."""
+        """The rejoined node quarantines a message that its successor had received."""
         run = self.find("backup_enqueue", lambda r: (r["queue"], r["epoch"]) == (self.orders, self.first))
         where: dict[str, Any] = {
             "queue": self.orders,
@@ -272,7 +272,8 @@ class Faults:
         self.found("quarantine-differs: served", self.orders, self.first, None, (run["first"], run["first"]))
 
     def miss_in_quarantine(self) -> None:
-        """On the first primary's disk, never sent to the backup, and dropped when that node came back."""
+        """Messages on the first primary's disk were never sent to the backup, and were dropped when it
+        rejoined."""
         where: dict[str, Any] = {"queue": self.orders, "epoch": self.first, "first": 70_001, "last": 70_004}
         self.add(("a", 1), "enqueue", view=self.first, **where, n=2, durable=1)
         self.found("quarantine-differs: missing", self.orders, self.first, None, (70_001, 70_004))
@@ -280,7 +281,7 @@ class Faults:
     def commit(
         self, prod: str, first: int, copied: tuple[int, ...], unrouted: int = 0, alone: int = 0
     ) -> None:
-        """A transaction of four messages; the backup has those of `copied`."""
+        """A transaction of four messages, of which the backup has those in `copied`."""
         n, logical = 900_010 + first, 95_000 + first
         self.add(("p1", 7), "sent", prod=prod, first=1, last=4, pfirst=logical, name="fan|x")
         for tag in range(1, 5):
@@ -303,7 +304,8 @@ class Faults:
         self.found("torn: a", None, None, "p1.8/1", (1, 4))
 
     def commit_whole(self) -> None:
-        """No fault: one message of it found no queue, and one a queue that is not replicated."""
+        """No fault: one message of the transaction is unrouted, and one is in a queue that is not
+        replicated."""
         alone: dict[str, Any] = {"queue": "0" * 32, "epoch": self.last, "first": 1, "last": 1}
         self.add(self.primary, "enqueue", **alone, prod="p1.8/2", pfirst=4, n=900_015)
         self.add(self.primary, "dequeue", **alone, reason="purged")

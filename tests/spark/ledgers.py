@@ -1,7 +1,7 @@
-"""Makes the ledgers of a pair, its producers and consumers through a failover: consistent, seeded, small.
+"""Generates the ledgers of a pair, its producers and consumers through a failover: consistent, seeded, small.
 
-`Pair(seed).run()` gives `Ledgers` of plain dicts, in which tests plant faults before `write` numbers the
-records and puts them into files. Shares no code with the job: it follows single ids, never ranges.
+`Pair(seed).run()` gives `Ledgers` of plain dicts. Tests plant faults in them; then `write` numbers the
+records and writes the files. Shares no code with the job: it follows single ids, never ranges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ START_US = 1_700_000_000_000_000
 
 class Ledgers(Records):
     def cut(self, kinds: Iterable[str], matches: Callable[[Record], bool], first: int, last: int) -> None:
-        """Take first..last out of all records of these kinds that match; what remains of each stays."""
+        """Remove first..last from all matching records of these kinds, and keep what remains of each."""
         wanted = set(kinds)
         for process, records in self.records.items():
             kept: list[Record] = []
@@ -33,8 +33,10 @@ class Ledgers(Records):
             self.records[process] = kept
 
     def write(self, folder: Path, skew_us: Mapping[str, int] = MappingProxyType({})) -> Path:
-        """One file for each process, named as the writers name theirs. `skew_us`: how far a writer's clock is
-        ahead."""
+        """Write one file for each process, named as the real writers name theirs.
+
+        `skew_us`: how far a writer's clock is ahead.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for (writer, incarnation), records in self.records.items():
             head = {"v": 2, "writer": writer, "incarnation": incarnation}
@@ -89,7 +91,7 @@ class Node:
 
 
 class Pair:
-    """A primary `a` and a backup `b`, two producers and three consumers of two queues, and a dead letter."""
+    """A primary `a` and a backup `b`, two producers, three consumers, two queues, and unrouted messages."""
 
     def __init__(self, seed: int = 1, ticks: int = 60, batch: int = 30) -> None:
         self.rng = random.Random(seed)
@@ -100,7 +102,7 @@ class Pair:
         self.primary, self.backup = Node("a"), Node("b")
         self.in_sync = False
         self.reached: dict[tuple[int, str, str | None], int] = {}
-        """How far each kind of acknowledgement has got in each epoch."""
+        """The last position of each kind of ack in each epoch."""
         self.queues = {name: self.rng.randbytes(16).hex() for name in ("orders", "audit")}
         self.next_id = dict.fromkeys(self.queues.values(), 1)
         self.routes = [("orders",), ("orders", "audit"), ("audit",), ()]
@@ -138,7 +140,7 @@ class Pair:
         self.note(self.primary.process, "insync", **alone)
 
     def include(self) -> None:
-        """The backup catches up by a snapshot, and confirms wait for it from the next position on."""
+        """The backup catches up by a snapshot; confirms wait for it from the next position on."""
         self.backup.contents = defaultdict(list, {q: list(ids) for q, ids in self.primary.contents.items()})
         self.in_sync = True
         for name, queue in self.queues.items():
@@ -161,7 +163,7 @@ class Pair:
                 self.acknowledge(consumer)
 
     def send(self, producer: Producer, count: int, route: int, logical: int | None = None) -> list[int]:
-        """Publish `count` messages of one route; returns their logical numbers."""
+        """Publish `count` messages on one route. Returns their logical numbers."""
         if not count:
             return []
         first, tag = (producer.logical + 1 if logical is None else logical), producer.tag + 1
@@ -182,7 +184,7 @@ class Pair:
         return list(range(first, first + count))
 
     def enqueue(self, producer: Producer, numbers: list[int], *, copied: bool = True) -> None:
-        """The primary puts a run into its queues; an in-sync backup follows unless the link is dead."""
+        """The primary enqueues a run; an in-sync backup follows unless `copied` is false."""
         if not numbers:
             return
         tag, route = producer.unconfirmed[numbers[0]]
@@ -204,8 +206,8 @@ class Pair:
                 self.backup.contents[queue] += ids
 
     def replicate(self) -> None:
-        """What is due since the last time is on the primary's disk, and on the in-sync backup and its
-        disk."""
+        """Record that all positions so far are on the primary's disk, and applied and on disk at an in-sync
+        backup."""
         kinds: list[tuple[str, str | None, str | None]] = [("durable", None, None)]
         if self.in_sync:
             kinds += [("replicated", self.backup.name, reason) for reason in ("applied", "durable")]
@@ -224,7 +226,7 @@ class Pair:
             self.note(producer.process, "confirmed", prod=producer.prod, first=first, last=last)
 
     def deliver(self, consumer: Consumer, count: int) -> None:
-        """The oldest messages that no consumer holds; those of an earlier epoch are flagged."""
+        """Deliver the oldest messages that no consumer holds; those of an earlier epoch are flagged."""
         held = {i for c in self.consumers if c.queue == consumer.queue for i in c.unacked}
         free = [i for i in self.primary.contents[consumer.queue] if i not in held][:count]
         consumer.unacked += free
@@ -237,7 +239,7 @@ class Pair:
                 )  # fmt: skip
 
     def acknowledge(self, consumer: Consumer, *, seen: bool = True, copied: bool = True) -> None:
-        """The consumer acks all it holds; if `seen` the primary dequeues; if `copied` the backup too."""
+        """The consumer acks all it holds. If `seen`, the primary dequeues it; if `copied`, the backup too."""
         done, consumer.unacked = consumer.unacked, []
         for epoch in sorted({epoch for epoch, _ in done}):
             for first, last in runs(sorted(sequence for e, sequence in done if e == epoch)):
@@ -254,13 +256,14 @@ class Pair:
                 node.contents[consumer.queue] = [i for i in held if i not in gone]
 
     def fail_over(self) -> None:
-        """kill -9 of the primary with all sorts in flight; the backup takes over, the old one joins later."""
+        """Kill the primary with various messages in flight. The backup takes over; the old primary joins
+        later."""
         one, two = self.producers
         self.send(one, 5, 0)  # never reaches the primary
-        copied = self.send(one, 6, 1)  # replicated, the confirm is lost on the way
+        copied = self.send(one, 6, 1)  # replicated, but the confirm gets lost
         self.enqueue(one, copied)
         self.replicate()
-        alone = self.send(two, 7, 0)  # in the dead primary only, and delivered from there
+        alone = self.send(two, 7, 0)  # only in the dead primary, which delivers it
         self.enqueue(two, alone, copied=False)
         self.deliver(self.consumers[0], 200)
         self.deliver(self.consumers[2], 200)
@@ -280,7 +283,7 @@ class Pair:
             self.resend(producer)
 
     def resend(self, producer: Producer) -> None:
-        """A new session begins with what was in doubt, in order, run by run of one route."""
+        """Begin a new session with the in-doubt messages, in order, one route after the other."""
         doubt, producer.unconfirmed = producer.unconfirmed, {}
         producer.session, producer.tag = producer.session + 1, 0
         for route in range(len(self.routes)):
@@ -290,7 +293,7 @@ class Pair:
                 self.confirm(producer, sent)
 
     def end(self) -> None:
-        """One queue is emptied, the other keeps some; all end cleanly, copies are equal."""
+        """One queue is emptied, the other keeps messages. All processes end cleanly, with equal copies."""
         self.now += 3000
         more = self.send(self.producers[0], 40, 1)
         self.enqueue(self.producers[0], more)

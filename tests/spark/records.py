@@ -13,7 +13,7 @@ Process = tuple[str, int]
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers in order of arrival -> inclusive runs of successors."""
+    """Numbers in order of arrival -> inclusive runs of consecutive numbers."""
     out: list[tuple[int, int]] = []
     for number in numbers:
         if out and number == out[-1][1] + 1:
@@ -25,7 +25,7 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 @dataclass
 class Records:
-    """Of each process in the order of writing, without what a header has but time and view."""
+    """Records of each process in the order of writing. Of the header they have only the time and the view."""
 
     records: dict[Process, list[Record]] = field(default_factory=lambda: defaultdict(list))
 
@@ -40,7 +40,7 @@ class Records:
 
 
 def remainder(record: Record, first: int, last: int) -> list[Record]:
-    """What is left of a record without first..last: none, one or two records."""
+    """What remains of a record without first..last: no, one or two records."""
     out = []
     shift = record.get("pfirst", 0) - record["first"]
     for a, b in ((record["first"], first - 1), (last + 1, record["last"])):

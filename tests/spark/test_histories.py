@@ -1,6 +1,7 @@
-"""Whole histories: what was planted is what Spark finds is what DuckDB finds, and nothing else.
+"""Whole histories: Spark and DuckDB both find exactly the planted faults.
 
-A handful here; `make soak-ledgers` tries 200. A history that differs prints the command that makes it again.
+This tries a handful; `make soak-ledgers` tries 200. A history that differs prints the command that repeats
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
-"""A smaller seed is no smaller history."""
+"""Shrinking is useless: a smaller seed does not give a smaller history."""
 FEW = settings(
     max_examples=2, derandomize=True, phases=NO_SHRINKING,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -45,13 +46,14 @@ def tried(
 @pytest.mark.system
 @given(seed=SEEDS)
 @FEW
-def test_spark_and_duckdb_find_what_was_planted(session: SparkSession, seed: int) -> None:
+def test_spark_and_duckdb_find_the_planted_faults(session: SparkSession, seed: int) -> None:
     tried(session, seed, 400, None)
 
 
 @pytest.mark.system
 def test_every_fault_in_one_history(session: SparkSession) -> None:
-    """A seed with room for each of them; the rare ones are apart: they make most of the others unknown."""
+    """A seed with room for each fault. The rare ones are left out: they turn most of the others
+    into unknown."""
     wanted = [name for name in trial.FAULTS if name not in trial.RARE]
     assert tried(session, EVERYTHING, None, wanted, pruned=True).planted == wanted
 
@@ -59,8 +61,8 @@ def test_every_fault_in_one_history(session: SparkSession) -> None:
 EVERYTHING = 80
 
 
-def test_a_confirm_that_went_is_not_known_to_have_come_early() -> None:
-    """Seed 810000002: producers were pruned further than brokers."""
+def test_a_pruned_confirm_is_not_found_to_be_early() -> None:
+    """Seed 810000002: producers' ledgers were pruned further than brokers' ledgers."""
     early = {("early", "q", 1, None, "disk of b", ((3, 6), (9, 9)))}
     assert pruning.renamed(early, {("q", 1, 5), ("q", 1, 9)}) == {
         ("early", "q", 1, None, "disk of b", ((3, 4), (6, 6)))
@@ -69,7 +71,7 @@ def test_a_confirm_that_went_is_not_known_to_have_come_early() -> None:
 
 @pytest.mark.system
 def test_a_history_without_a_fault_is_proven(session: SparkSession) -> None:
-    """The oracle's verdict is held against *proven* by the trial, Spark's against the oracle's."""
+    """The trial compares the oracle's verdict with *proven*, and Spark's verdict with the oracle's."""
     assert Plan.draw(EVENTFUL).failovers and tried(session, EVENTFUL, 500, []).expected == set()
 
 
@@ -77,10 +79,11 @@ EVENTFUL = 5
 
 
 @pytest.mark.system
-def test_a_history_in_which_a_client_was_killed_and_started_again_is_not_provable(
+def test_a_killed_and_restarted_client_makes_a_history_unprovable(
     session: SparkSession,
 ) -> None:
-    """Trial and oracle hold it against *not provable*, and its end against that of the planted one."""
+    """The trial expects *not provable*, from the oracle too, and compares the ledger without an end with the
+    planted one."""
     assert tried(session, RESTARTED, 500, ["endless"]).planted == ["endless"]
 
 
@@ -89,24 +92,27 @@ RESTARTED = 3
 
 @given(seed=SEEDS)
 @MORE
-def test_the_oracle_alone_finds_what_was_planted(seed: int) -> None:
+def test_the_oracle_alone_finds_the_planted_faults(seed: int) -> None:
     tried(None, seed, 400, None)
 
 
 @pytest.mark.parametrize(
     ("seed", "faults"),
     [
-        (700000340, ["early_before_exclusion"]),  # a position of two runs of one session
-        (700000506, ["early_copy", "quarantined_though_served", "copy_differs"]),  # all that a node lists
-        (700000655, None),  # torn where a part was said to be the copy's own
+        (700000340, ["early_before_exclusion"]),  # one position has two runs of one session
+        (
+            700000506,
+            ["early_copy", "quarantined_though_served", "copy_differs"],
+        ),  # the fault removes all that a node lists
+        (700000655, None),  # torn, and a part was recorded as the copy's own
     ],
 )
-def test_faults_that_were_planted_where_nobody_can_see_them(seed: int, faults: list[str] | None) -> None:
+def test_seeds_that_once_planted_invisible_faults(seed: int, faults: list[str] | None) -> None:
     tried(None, seed, 400, faults)
 
 
 @pytest.mark.parametrize("fault", sorted(trial.FAULTS))
 def test_there_is_room_for_each_fault(fault: str, tmp_path: Path) -> None:
-    """No kind of fault is skipped everywhere, which would test nothing."""
+    """No fault is skipped in all histories, which would leave it untested."""
     made = (trial.make(seed, tmp_path / str(seed), 500, [fault]) for seed in range(12))
     assert any(trial_made.planted for trial_made in made)

@@ -1,7 +1,7 @@
 """A real Spark engine on this machine's loopback: a standalone master, workers, and a Spark Connect server.
 
-Owner: one test, one thread. Each is a process group of its own, from the package that PySpark is; they choose
-their ports themselves and say them in their logs. Nothing of it is left when the `Engine` ends.
+Owner: one test, one thread. Each process has its own process group, and runs from the installed PySpark. The
+processes choose their ports, and name them in their logs. When the `Engine` ends, nothing remains.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from understudy.demo.processes import _die_with_parent
 
 HOST = "127.0.0.1"
 STARTS = 120.0
-"""Seconds that a process of the engine may take to start, or a state to come."""
+"""Seconds to wait for a process to start, or for a state to be reached."""
 WORKER_MB = 1536
 EXECUTOR_MB = 1024
 _GLANCE = 0.05
@@ -66,7 +66,7 @@ class Daemon:
         return pattern.search(self.log.read_text(errors="replace"))
 
     def until_said(self, pattern: re.Pattern[str]) -> str:
-        """The first group that the line has."""
+        """Wait for a line of the log that matches, and return its first matching group."""
         until(lambda: self._ended() or self.said(pattern) is not None, self._in_vain)
         found = self.said(pattern)
         assert found is not None, self._in_vain()
@@ -79,7 +79,7 @@ class Daemon:
         return f"{self.name}: {self.log.read_text(errors='replace')[-2000:]}"
 
     def kill(self) -> None:
-        """kill -9 of it and of all that it started, as when its machine goes."""
+        """Kill the process and all that it started, as if its machine went down."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -88,12 +88,12 @@ class Daemon:
 
 
 class Worker(Daemon):
-    """With the executors that it started, in a folder of its own."""
+    """A worker with its executors, in a folder of its own."""
 
     folder: Path
 
     def stages(self) -> int:
-        """Of how many its executors have begun a task, in all applications."""
+        """Number of stages, over all applications, of which its executors have begun a task."""
         logs = self.folder.glob("app-*/*/stderr")
         return sum(len(set(_TASK.findall(log.read_text(errors="replace")))) for log in logs)
 
@@ -169,7 +169,7 @@ class Engine:
         return daemon
 
     def connect(self) -> str:
-        """Start a server of Spark Connect on the engine; its address, as `--master` takes it."""
+        """Start a Spark Connect server on the engine. Returns its address for `--master`."""
         command = ["org.apache.spark.deploy.SparkSubmit", "--master", self.master]
         command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         for setting in ("binding.address=" + HOST, "binding.port=0"):
@@ -181,7 +181,7 @@ class Engine:
         return self._server.log.read_text(errors="replace")
 
     def state(self) -> Any:
-        """What the master says of its workers and applications."""
+        """The master's status of its workers and applications."""
         connection = http.client.HTTPConnection(HOST, self._site, timeout=10)
         try:
             connection.request("GET", "/json/")
@@ -190,5 +190,5 @@ class Engine:
             connection.close()
 
     def alive(self) -> int:
-        """Workers that the master counts on."""
+        """Number of workers that are alive, by the master's status."""
         return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])

@@ -1,6 +1,5 @@
 """The verdict on a real engine: `understudy reconcile` on a standalone cluster and on Spark Connect, with a
-worker that is killed while it works. `make test-spark-cluster`.
-"""
+worker that is killed meanwhile. `make test-spark-cluster` runs it."""
 
 from __future__ import annotations
 
@@ -24,23 +23,23 @@ pytestmark = pytest.mark.soak
 
 IDS = int(os.environ.get("SPARK_CLUSTER_IDS") or 20_000_000)
 ENDS = 1800.0
-"""Seconds that a run may take, on two cores that others use too."""
+"""Seconds that a run may take, on two cores shared with others."""
 
 
 @dataclass(slots=True)
 class Run:
-    """What `understudy reconcile` printed."""
+    """The result of one `understudy reconcile`."""
 
     status: int
     errors: str
     answer: dict[str, Any] = field(default_factory=dict)
     stages: int = 0
-    """Of how many the second worker had tasks."""
+    """Number of stages of which the second worker had tasks."""
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pair through a failover, as range rows: nothing is lost."""
+    """A pair through a failover, as range rows, without a loss."""
     folder = tmp_path_factory.mktemp("history") / "ledgers"
     Pair(folder, IDS, Shape(), seed=8).run()
     return folder
@@ -55,7 +54,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 def reconcile(
     engine: Engine, master: str, folder: Path, meanwhile: Callable[[Callable[[], bool]], None] | None = None
 ) -> Run:
-    """As an operator does. `meanwhile` is given a question: whether the run is over."""
+    """Run the command as an operator does. `meanwhile` is called with a function that returns whether the run
+    is over."""
     code = "from understudy.cli.main import main; main()"
     command = [sys.executable, "-c", code, "reconcile", str(folder), "--master", master, "--format", "json"]
     process = subprocess.Popen(
@@ -83,7 +83,7 @@ def reconcile(
 def lost_in_the_middle(
     engine: Engine, worker: Worker, undisturbed: Run
 ) -> Callable[[Callable[[], bool]], None]:
-    """kill -9 of a worker and of what it runs, when it has had half of the stages that it has undisturbed."""
+    """Kill a worker with its executors, once it has had half as many stages as in the undisturbed run."""
     enough = worker.stages() + undisturbed.stages // 2
 
     def meanwhile(over: Callable[[], bool]) -> None:
@@ -103,7 +103,7 @@ def undisturbed(engine: Engine, history: Path) -> Run:
 
 
 def test_nothing_of_the_project_is_on_the_workers(engine: Engine, tmp_path: Path) -> None:
-    """So that what the others show holds for workers with PySpark, pyarrow and numpy only."""
+    """Thus the other tests hold for workers that only have PySpark, pyarrow and numpy."""
     asked = [engine.environment["PYSPARK_PYTHON"], "-c", "import pyspark, pyarrow, numpy; import spark"]
     done = subprocess.run(asked, env=engine.environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr.strip().endswith("No module named 'spark'"), done.stderr

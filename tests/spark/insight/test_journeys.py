@@ -1,4 +1,4 @@
-"""Latencies by ranges against the same asked of every single message, on made histories; quantiles."""
+"""Latencies from ranges compared with those of single messages, on generated histories; quantiles."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def each(record: Row) -> range:
 
 
 class Naive:
-    """Follows each message by itself, in plain dicts."""
+    """Follows each message on its own, in plain dicts."""
 
     def __init__(self, ledgers: Ledgers) -> None:
         self.ledgers = ledgers
@@ -58,7 +58,7 @@ class Naive:
                 self.first_sent[number] = min(r["ts_us"], self.first_sent.get(number, r["ts_us"]))
 
     def confirms(self) -> Counter[tuple[str, int, int]]:
-        """producer, when, latency -> messages."""
+        """(producer, time of the confirm, latency) -> number of messages."""
         out: Counter[tuple[str, int, int]] = Counter()
         for (writer, _), r in self.ledgers.every("confirmed"):
             for tag in each(r):
@@ -66,7 +66,7 @@ class Naive:
         return out
 
     def deliveries(self) -> Counter[tuple[str, int, int]]:
-        """queue, when first received, latency -> messages."""
+        """(queue, time of the first receipt, latency) -> number of messages."""
         received: dict[tuple[str, int, int], int] = {}
         for _, r in self.ledgers.every("received"):
             for number in each(r):
@@ -80,12 +80,12 @@ class Naive:
         return Counter((key[0], at, at - begun[key]) for key, at in received.items() if key in begun)
 
     def in_sync_at(self, primary: str, view: int, n: int) -> str:
-        """Names in the last change by this primary at or before a position."""
+        """The in-sync set after the last change by this primary at or before a position."""
         changes = [r for (w, _), r in self.ledgers.every("insync") if (w, r["view"]) == (primary, view)]
         return next((str(r["name"]) for r in reversed(changes) if r["n"] <= n), "")
 
     def replication(self) -> Counter[tuple[str, int, int]]:
-        """peer and way, when, latency -> messages."""
+        """(peer and kind of ack, time of the ack, latency) -> number of messages."""
         acked: dict[tuple[str, int, int, str], int] = {}
         for (writer, _), r in self.ledgers.every("replicated"):
             for n in each(r):
@@ -114,7 +114,7 @@ def counted(pieces: DataFrame) -> Counter[tuple[str, int, int]]:
 
 
 def slow(ledgers: Ledgers, seed: int) -> Ledgers:
-    """The same history in which confirms, acknowledgements and receipts took their time."""
+    """The same history with delayed confirms, acks and receipts."""
     delays = {"confirmed": 7, "received": 31, "replicated": 3}
     for place, (_, record) in enumerate(ledgers.every(*delays)):
         record["ts_us"] += 1 + (place * 7919 + seed) % 97 * 100 * delays[record["kind"]]
@@ -129,9 +129,7 @@ def slow(ledgers: Ledgers, seed: int) -> Ledgers:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     print_blob=True,
 )
-def test_every_piece_is_what_single_messages_say(
-    session: SparkSession, seed: int, ticks: int, batch: int
-) -> None:
+def test_pieces_match_single_messages(session: SparkSession, seed: int, ticks: int, batch: int) -> None:
     ledgers = slow(Pair(seed, ticks, batch).run(), seed)
     naive, records = Naive(ledgers), frame(session, ledgers)
     sent, put, received = (
@@ -161,7 +159,7 @@ def nearest_rank(values: Counter[int], thousandths: int) -> int:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     print_blob=True,
 )
-def test_quantiles_are_those_of_single_messages_up_to_the_bin(
+def test_quantiles_match_single_messages_within_a_bin(
     session: SparkSession, given_pieces: list[tuple[int, int, int]]
 ) -> None:
     naive: dict[str, Counter[int]] = defaultdict(Counter)
@@ -178,7 +176,7 @@ def test_quantiles_are_those_of_single_messages_up_to_the_bin(
             assert abs(row[name] - exact) <= exact / 256 and (exact >= 256 or row[name] == exact)
 
 
-def test_a_resend_counts_from_its_first_send_though_fresh_messages_share_its_record(
+def test_a_resend_mixed_with_fresh_messages_counts_from_its_first_send(
     session: SparkSession,
 ) -> None:
     ledgers, process = Ledgers(), ("p", 1)
@@ -192,10 +190,10 @@ def test_a_resend_counts_from_its_first_send_though_fresh_messages_share_its_rec
     )
 
 
-def test_hours_of_skew_between_clocks_do_not_become_latency(session: SparkSession) -> None:
+def test_hours_of_clock_skew_do_not_become_latency(session: SparkSession) -> None:
     ledgers = Pair(11).run()
     for row in (record for records in ledgers.records.values() for record in records):
-        row["ts_us"] = START_US + 30 * (row["ts_us"] - START_US)  # long enough for a witness of each consumer
+        row["ts_us"] = START_US + 30 * (row["ts_us"] - START_US)  # long enough to bound each consumer's clock
     slow(ledgers, 11)
     skew = {"p1": 7200 * SECOND, "c1": -3 * 3600 * SECOND}
     before = Naive(ledgers).deliveries()

@@ -1,4 +1,5 @@
-"""Many days of made ledgers as one answer: what is counted, what is cut off, what is said of the ledgers."""
+"""Many days of generated ledgers in one answer: what is counted, what is cut off, and the health of the
+ledgers."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ FOREVER = 1 << 62
 
 
 def stretched(seed: int, factor: int) -> tuple[Pair, Ledgers]:
-    """A history of half a second over days."""
+    """A history of half a second, stretched over days."""
     pair = Pair(seed, batch=12)
     ledgers = pair.run()
     for row in (record for records in ledgers.records.values() for record in records):
@@ -71,7 +72,7 @@ def ids_of(ledgers: Ledgers, consumer: str) -> int:
 
 
 @pytest.mark.system
-def test_since_cuts_off_and_what_is_missing_is_said(session: SparkSession, tmp_path: Path) -> None:
+def test_since_limits_the_period_and_missing_records_are_noted(session: SparkSession, tmp_path: Path) -> None:
     _, ledgers = stretched(4, 1000)
     promoted = next(r["ts_us"] for _, r in ledgers.every("promote") if r["reason"] == "unforced")
     begin = promoted - 1
@@ -98,13 +99,13 @@ def test_since_cuts_off_and_what_is_missing_is_said(session: SparkSession, tmp_p
         (400 * 86_400, 86_400, 28 * 86_400),
     ],
 )  # fmt: skip
-def test_slots_and_rows_are_never_too_many(span: int, slot: int, row: int) -> None:
+def test_the_number_of_slots_and_rows_is_limited(span: int, slot: int, row: int) -> None:
     period = choose(START_US, START_US + span * 1_000_000)
     assert (period.slot_us, period.row_us) == (slot * 1_000_000, row * 1_000_000)
     assert len(period.slots(period.slot_us)) <= 751 and len(period.slots(period.row_us)) <= 33
 
 
-def test_lengths_are_said_in_the_unit_that_fits() -> None:
+def test_lengths_use_the_unit_that_fits() -> None:
     spans = (0, 850, 12_345, 999_000, 2_400_000, 3 * MINUTE_US, 2 * HOUR_US, 5 * DAY_US)
     assert [length(us) for us in spans] == [
         "0 us",

@@ -1,8 +1,8 @@
-"""Random histories of a pair as their ledgers tell of them, one message at a time, with losses that really
-happen.
+"""Random histories of a pair as its ledgers show them, one message at a time, with real losses.
 
-Shares nothing with the judge: `History` keeps each queue as a set of ids and knows what it has lost. `Stage`
-shows it to a judge as a watch would see it: batch by batch, each ledger read up to a slightly different time.
+Shares nothing with the judge: `History` keeps each queue as a set of ids, and knows what it has lost. `Stage`
+shows it to a judge as a watch would see it: in batches, with each ledger read up to a slightly different
+time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from spark.watch.lines import condense
 Record = dict[str, Any]
 Process = tuple[str, int]
 Id = tuple[int, int]
-"""epoch, sequence"""
+"""Epoch and sequence number."""
 Written = tuple[Process, Record, int]
-"""The last is the number of the write(2) that it went with, with all that was gathered."""
+"""Process, record, and the number of the write(2) that wrote it together with other buffered records."""
 QUEUE = "0a" * 16
 HOUR = 3_600_000_000
 
 
 class Ledgers:
-    """Records in the order in which they reached the disk. Clients write theirs some time after the fact."""
+    """Records in the order in which they reached the disk. Clients write theirs some time after the event."""
 
     def __init__(self, rng: random.Random) -> None:
         self.written: list[Written] = []
@@ -53,16 +53,16 @@ class Ledgers:
         self.written += [(process, record, self._writes) for record in self._buffers.pop(process, [])]
 
     def skip(self, process: Process, wseq: int) -> None:
-        """Its next record has this number."""
+        """Set the number of the next record of a process."""
         self._wseq[process] = wseq
 
     def drop(self, process: Process) -> None:
-        """It is killed with what it had not written."""
+        """A process is killed, and loses its unwritten records."""
         self._buffers.pop(process, None)
 
 
 class History:
-    """One queue, a primary and a backup that change places, two producers, a consumer."""
+    """One queue, a primary and a backup that swap roles, two producers, and a consumer."""
 
     def __init__(self, seed: int, steps: int = 60) -> None:
         self.rng = random.Random(seed)
@@ -78,7 +78,7 @@ class History:
         self.fated: set[Id] = set()
         self.lost: set[Id] = set()
         self.vanished: set[Id] = set()
-        """Dropped by the primary without a record; known once an inventory lacks them."""
+        """Dropped by the primary without a record; lost as soon as an inventory does not list them."""
         self.unplaced: set[tuple[str, int]] = set()
         self.received: list[Id] = []
         for name in self.lives:
@@ -86,7 +86,7 @@ class History:
             self.ledgers.flush(self.process(name))
         for name in ("p", "q", "c"):
             self.client(name, "open", name="consumer" if name == "c" else "producer")
-            self.ledgers.flush((name, 1))  # as a ledger does, before its client does anything
+            self.ledgers.flush((name, 1))  # a ledger writes this before its client does anything
         self.promote("bootstrap", "")
         self.run(steps)
 
@@ -96,7 +96,7 @@ class History:
         return name, self.lives.get(name, 1)
 
     def note(self, node: str, kind: str, /, **fields: Any) -> None:
-        """Brokers write before anything else happens."""
+        """A broker writes each record at once."""
         self.ledgers.note(self.process(node), self.epoch, kind, **fields)
         self.ledgers.flush(self.process(node))
 
@@ -109,7 +109,7 @@ class History:
             run = [number for _, number in group]
             yield run[0][0], run[0][1], run[-1][1]
 
-    # -- what may happen
+    # -- events
 
     def run(self, steps: int) -> None:
         usual = ("publish", "publish", "consume", "consume", "flush", "flush", "beat")
@@ -145,7 +145,8 @@ class History:
         self.confirmed |= set(ids)
 
     def consume(self) -> None:
-        """Some of the queue; acked or not, the ack known to the primary or not, to the backup or not."""
+        """Consume part of the queue. Some messages are acked; the primary, or only the backup, may not know
+        it."""
         held = sorted(self.contents[self.primary] - set(self.received))
         taken = [number for number in held if self.rng.random() < 0.6][:8]
         for epoch, first, last in self.ranges(taken):
@@ -202,7 +203,7 @@ class History:
         self.vanished = set()
 
     def exclude(self) -> None:
-        """The backup is given up, and back in sync a while later."""
+        """Exclude the backup, or include it again."""
         self.in_sync = not self.in_sync
         names = "a,b" if self.in_sync else self.primary
         how = "included" if self.in_sync else "excluded"
@@ -211,7 +212,7 @@ class History:
         self.note(self.primary, "insync", name=names, n=self.n, peer=self.backup, reason=how)
 
     def copy(self) -> None:
-        """What the backup lacks comes in pieces; what it has too much goes without a word."""
+        """The backup receives what it lacks in pieces, and drops what it has too much without a record."""
         missing = self.contents[self.primary] - self.contents[self.backup]
         for epoch, first, last in self.ranges(missing):
             where = {"queue": QUEUE, "epoch": epoch, "first": first, "last": last}
@@ -219,7 +220,7 @@ class History:
         self.contents[self.backup] = set(self.contents[self.primary])
 
     def fail_over(self) -> None:
-        """kill -9 of the primary; the backup is promoted whatever it holds, and the old one joins."""
+        """Kill the primary. The backup is promoted, whatever it holds, and the old primary joins."""
         old, self.primary, self.backup = self.primary, self.backup, self.primary
         self.promote("unforced" if self.in_sync else "force-lossy", old)
         held = self.contents[self.primary]
@@ -250,8 +251,8 @@ class History:
         self.vanished |= gone
 
     def swallow(self) -> None:
-        """A confirm for what was never put anywhere; the session is known to the broker by another
-        message."""
+        """A confirm of a message that was never enqueued. Another message makes the session known to the
+        broker."""
         name = self.rng.choice(("p", "q"))
         self.tags[name] += 1
         tag = self.tags[name]
@@ -262,7 +263,7 @@ class History:
 
 
 class Stage:
-    """Shows written records to a judge, a second a batch, as a watch would read them."""
+    """Shows written records to a judge as a watch would read them, one batch a second."""
 
     def __init__(self, seed: int, limits: Limits | None = None) -> None:
         self.rng = random.Random(seed)
@@ -271,12 +272,12 @@ class Stage:
         self.now = 1_700_000_000_000_000
         self.alarms: list[Alarm] = []
         self.shown: list[list[dict[str, Any]]] = []
-        """Rows of each batch."""
+        """The rows of each batch."""
 
     def batch(
         self, records: dict[Process, list[Record]], *, behind: int = 0, seconds: float = 1.0, name: str = ""
     ) -> None:  # fmt: skip
-        """`name`: of the file that they are in, if it is not the first of their writer."""
+        """Give these records to the judge. `name`: their file, if it is not the first of their writer."""
         self.now += int(seconds * 1_000_000)
         tick = {"kind": "tick", "ts_us": self.now, "first": behind}
         rows: list[dict[str, Any]] = [dict.fromkeys(_COLUMNS) | tick]
@@ -290,7 +291,7 @@ class Stage:
             self.judge = thaw(json.loads(json.dumps(freeze(self.judge))), self.limits)
 
     def show(self, written: list[Written], *, most: int = 12) -> None:
-        """Batches of up to `most` records; ledgers that are looked at later in a batch show a little more."""
+        """Show records in batches of up to `most`. Ledgers read later in a batch show a little more."""
         taken: dict[Process, int] = defaultdict(int)
         by_process: dict[Process, list[tuple[int, Record, int]]] = defaultdict(list)
         for at, (process, record, write) in enumerate(written):
@@ -303,7 +304,7 @@ class Stage:
                 upto = at + self.rng.randint(0, 5)
                 end = max(taken[process], sum(place < upto for place, _, _ in own))
                 while 0 < end < len(own) and own[end][2] == own[end - 1][2]:
-                    end += 1  # no write is seen in part
+                    end += 1  # a write is visible as a whole or not at all
                 if end > taken[process]:
                     records[process] = [record for _, record, _ in own[taken[process] : end]]
                 taken[process] = end
@@ -312,19 +313,19 @@ class Stage:
         self.batch({process: own for process, own in rest.items() if own})
 
     def end(self, history: History) -> None:
-        """Everybody writes a few heartbeats more."""
+        """All processes write a few more heartbeats."""
         for _ in range(5):
             begin = len(history.ledgers.written)
             history.beat()
             self.show(history.ledgers.written[begin:], most=0)
 
     def rest(self, batches: int = 20) -> None:
-        """Nobody writes any more."""
+        """Batches without any new record."""
         for _ in range(batches):
             self.batch({})
 
     def told(self, kind: str) -> list[tuple[Any, int]]:
-        """Every number of every alarm of that kind, with its epoch or session."""
+        """Each number in alarms of this kind, with its epoch or session."""
         return [
             (alarm.prod if alarm.prod is not None else alarm.epoch, number)
             for alarm in self.alarms if alarm.kind == kind

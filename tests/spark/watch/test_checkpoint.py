@@ -1,4 +1,4 @@
-"""Whatever step the driver is killed after, a batch counts once and each alarm is in the journal once."""
+"""A kill of the driver at any step: each batch counts once, and the journal has each alarm once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.spark.watch.test_judge import Scene, pair
 
 
 class Batch:
-    """A DataFrame, as far as the watch looks at it."""
+    """Stands for a DataFrame, as far as the watch uses it."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self._rows = rows
@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 
 def batches_of(scene: Scene) -> list[Batch]:
-    """The rows of every batch that the scene's judge has seen, and of what follows."""
+    """The rows of every batch that the scene's judge has seen."""
     return [Batch(rows) for rows in scene.stage.shown]
 
 
@@ -51,10 +51,9 @@ def a_loss() -> Scene:
 def run(
     folder: Path, batches: list[Batch], die: tuple[int, str] | None, patch: pytest.MonkeyPatch
 ) -> list[Any]:
-    """One life of the driver: takes batches from the last one that Spark had noted as done, until it is
-    killed.
+    """One life of the driver: takes batches from the last one that Spark marked as done, until it is killed.
 
-    `die`: in which batch, and before which of the steps of `Checkpoint`.
+    `die`: the batch, and the step of `Checkpoint`, before which it is killed.
     """
     checkpoint = Checkpoint(folder)
     try:
@@ -84,7 +83,7 @@ def _killed(*_: Any, **__: Any) -> None:
 def test_a_kill_at_any_step_of_any_batch_changes_nothing(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.fsync", lambda _: None)  # what is killed is the process, not the machine
+    monkeypatch.setattr("os.fsync", lambda _: None)  # the process is killed, not the machine: no need to sync
     batches = batches_of(a_loss())
     whole = run(tmp_path / "whole", batches, None, monkeypatch)
     assert [line["kind"] for line in whole] == ["unplaced", "silent"]
@@ -142,7 +141,7 @@ def test_options_of_spark_name_only_loopback() -> None:
 
 
 def test_the_stage_shows_what_a_source_would(tmp_path: Path) -> None:
-    """Rows of the stage have every column that rows of the stream have."""
+    """Rows of the stage have the same columns as rows of the stream."""
     from spark.watch.lines import ROW
 
     stage = Stage(1)

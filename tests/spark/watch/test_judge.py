@@ -1,4 +1,4 @@
-"""What the judge says of histories, in whatever batches they come."""
+"""The judge's alarms for random and hand-written histories, in any batches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spark.watch.judge import Limits
 from tests.spark.watch.history import QUEUE, History, Ledgers, Process, Record, Stage
 
 PATIENT = Limits(heartbeat=86_400)
-"""For histories of which a record is shown every few seconds."""
+"""Limits for histories of which one record is shown every few seconds."""
 
 
 @settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 2**32), most=st.integers(1, 60))
-def test_of_any_history_every_loss_is_told_once_and_nothing_else(seed: int, most: int) -> None:
+def test_each_loss_of_a_random_history_is_alarmed_exactly_once(seed: int, most: int) -> None:
     history = History(seed)
     stage = Stage(seed, PATIENT)
     stage.show(history.ledgers.written, most=most)
@@ -29,7 +29,7 @@ def test_of_any_history_every_loss_is_told_once_and_nothing_else(seed: int, most
 
 
 class Scene:
-    """A judge, and ledgers written by hand; a batch each second."""
+    """A judge and hand-written ledgers, with one batch a second."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.stage = Stage(1, limits)
@@ -41,7 +41,7 @@ class Scene:
         self.ledgers.flush((writer, life))
 
     def look(self, seconds: float = 1.0) -> list[str]:
-        """The kinds of what is alarmed in this batch."""
+        """The kinds of alarms in this batch."""
         fresh: dict[Process, list[Record]] = defaultdict(list)
         for process, record, _ in self.ledgers.written[self.shown :]:
             fresh[process].append(record)
@@ -51,7 +51,7 @@ class Scene:
         return [alarm.kind for alarm in self.stage.alarms[before:]]
 
     def beat(self, *writers: str, batches: int = 4) -> list[str]:
-        """Some batches in which these writers are heard."""
+        """Some batches in which these writers send heartbeats. Returns the kinds of alarms."""
         found = []
         for _ in range(batches):
             for writer in writers:
@@ -65,7 +65,7 @@ class Scene:
 
 
 def pair() -> Scene:
-    """Serving `a`, its backup `b`, a producer and a consumer."""
+    """Primary `a`, its backup `b`, a producer and a consumer."""
     scene = Scene()
     for name in ("a", "b"):
         scene.say(name, "open", view=0, name="broker", reason="c1")
@@ -83,8 +83,8 @@ def enqueue(scene: Scene, node: str, kind: str, first: int, last: int, epoch: in
     scene.say(node, kind, **made, n=first)
 
 
-def test_what_was_pruned_is_not_judged_and_is_no_gap() -> None:
-    """A first look at ledgers that begin where others were pruned: of ids 1..30 nobody knows any more."""
+def test_pruned_records_are_neither_judged_nor_a_gap() -> None:
+    """The watch starts on ledgers that were pruned: records of ids 1..30 are gone."""
     scene = pair()
     stage = scene.stage
     head = {"v": 2, "writer": "c", "incarnation": 1, "ts_us": 5, "view": 0}
@@ -101,14 +101,14 @@ def test_what_was_pruned_is_not_judged_and_is_no_gap() -> None:
     assert "31..40" in lost.sentence and not {"gap", "unreadable"} & stage.kinds()
 
 
-def test_a_silent_writer_is_told_once_and_its_return_too() -> None:
+def test_silence_and_return_of_a_writer_are_alarmed_once() -> None:
     scene = pair()
     assert scene.beat("a", "p", "c", batches=20) == ["silent"]
     assert "broker b" in scene.last
     assert scene.beat("a", "b", "p", "c", batches=20) == ["back"]
 
 
-def test_who_ended_cleanly_or_was_said_to_have_crashed_is_not_silent() -> None:
+def test_a_writer_known_to_have_ended_is_not_silent() -> None:
     scene = pair()
     scene.say("c", "seal")
     scene.say("b", "promote", view=2, peer="a", reason="unforced")
@@ -133,8 +133,8 @@ def test_a_watcher_that_slept_does_not_blame_the_writers() -> None:
     assert scene.beat("a", "b", "p", "c") == []
 
 
-def test_a_message_on_its_way_to_a_slow_ledger_is_not_lost() -> None:
-    """The consumer's ack of what only the dead primary held reaches the disk much later than the
+def test_a_message_whose_ack_is_recorded_late_is_not_lost() -> None:
+    """A consumer acked a message that only the dead primary held; its ledger shows it long after the
     promotion."""
     scene = pair()
     enqueue(scene, "a", "enqueue", 1, 3)
@@ -146,7 +146,7 @@ def test_a_message_on_its_way_to_a_slow_ledger_is_not_lost() -> None:
     assert scene.beat("b", "p", "c") == []
 
 
-def test_what_the_new_primary_never_held_is_lost_once_everybody_was_heard() -> None:
+def test_a_loss_is_certain_once_all_writers_were_heard() -> None:
     scene = pair()
     enqueue(scene, "a", "enqueue", 1, 30)
     enqueue(scene, "b", "backup_enqueue", 1, 20)
@@ -160,7 +160,7 @@ def test_what_the_new_primary_never_held_is_lost_once_everybody_was_heard() -> N
     assert scene.beat("b", "p", "c", batches=10) == ["found"]
 
 
-def test_a_queue_whose_messages_are_not_copied_loses_nothing_by_a_promotion() -> None:
+def test_a_promotion_loses_nothing_from_an_unreplicated_queue() -> None:
     scene = pair()
     made = {"queue": "0f" * 16, "epoch": 1, "first": 1, "last": 3, "prod": "p.1.1/1", "pfirst": 1, "n": 1}
     scene.say("a", "enqueue", **made)
@@ -169,7 +169,7 @@ def test_a_queue_whose_messages_are_not_copied_loses_nothing_by_a_promotion() ->
     assert scene.beat("b", "p", "c", batches=10) == []
 
 
-def test_what_a_clean_end_does_not_list_is_lost() -> None:
+def test_a_message_not_listed_at_a_clean_end_is_lost() -> None:
     scene = pair()
     enqueue(scene, "a", "enqueue", 1, 9)
     scene.say("p", "confirmed", prod="p.1.1/1", first=1, last=9)
@@ -181,7 +181,7 @@ def test_what_a_clean_end_does_not_list_is_lost() -> None:
     assert scene.stage.told("lost") == [(1, 3)]
 
 
-def test_a_gap_is_told_and_what_it_may_have_answered_is_not_judged() -> None:
+def test_a_gap_is_alarmed_and_open_messages_are_no_longer_judged() -> None:
     scene = pair()
     enqueue(scene, "a", "enqueue", 1, 3)
     scene.say("p", "confirmed", prod="p.1.1/1", first=1, last=3)
@@ -202,7 +202,7 @@ def test_a_ledger_that_begins_in_the_middle_is_a_note() -> None:
     assert scene.beat("a") == ["begins"]
 
 
-def test_two_primaries_in_one_epoch_are_told() -> None:
+def test_two_primaries_in_one_epoch_are_alarmed() -> None:
     scene = pair()
     scene.say("b", "promote", peer="", reason="force-lossy")
     assert scene.beat("a", "b", "p", "c") == ["two-primaries"]
@@ -212,7 +212,7 @@ def test_two_primaries_in_one_epoch_are_told() -> None:
     assert "a and b both enqueued in orders" in scene.last
 
 
-def test_losses_are_not_judged_while_a_ledger_is_missing_or_strange_or_of_another_cluster() -> None:
+def test_losses_are_not_judged_with_missing_foreign_or_newer_ledgers() -> None:
     def lose(scene: Scene) -> list[str]:
         enqueue(scene, "a", "enqueue", 1, 3)
         scene.say("p", "confirmed", prod="p.1.1/1", first=1, last=3)
@@ -235,13 +235,13 @@ def test_losses_are_not_judged_while_a_ledger_is_missing_or_strange_or_of_anothe
     assert lose(strange) == ["version"]
 
 
-def test_a_session_that_no_broker_here_knows_is_no_loss() -> None:
+def test_a_session_unknown_to_all_brokers_is_no_loss() -> None:
     scene = pair()
     scene.say("p", "confirmed", prod="elsewhere/1", first=1, last=50)
     assert scene.beat("a", "b", "p", "c", batches=10) == ["unknown-session"]
 
 
-def test_nothing_is_judged_while_ledgers_are_not_read_to_their_ends() -> None:
+def test_nothing_is_judged_while_the_watch_is_behind() -> None:
     scene = pair()
     scene.say("p", "confirmed", prod="p.1.1/1", first=1, last=3)
     scene.say("a", "unrouted", prod="p.1.1/1", first=3, last=3)
@@ -254,7 +254,7 @@ def test_nothing_is_judged_while_ledgers_are_not_read_to_their_ends() -> None:
     assert scene.beat("a", "b", "p", "c", batches=6) == ["caught-up", "unplaced"]
 
 
-def test_what_is_older_than_the_retention_is_forgotten_and_counted() -> None:
+def test_messages_older_than_the_retention_are_forgotten_and_counted() -> None:
     scene = Scene(Limits(retention=60, heartbeat=86_400))
     scene.say("a", "open", name="broker")
     scene.say("a", "promote", peer="", reason="bootstrap")
@@ -273,12 +273,12 @@ def test_what_is_older_than_the_retention_is_forgotten_and_counted() -> None:
     ledgers = scene.stage.judge.live
     assert (ledgers.ids, ledgers.sessions) == ({}, {})
     assert len(ledgers.dormant_ids) == len(ledgers.dormant_sessions) == 1
-    enqueue(scene, "b", "backup_enqueue", 10, 14)  # long after, once more: passed over
+    enqueue(scene, "b", "backup_enqueue", 10, 14)  # repeated long after: ignored
     scene.say("b", "promote", view=2, peer="a", reason="unforced")
     assert scene.beat("a", "b", "p") == []
 
 
-def test_what_is_dormant_is_forgotten_too_after_a_while() -> None:
+def test_dormant_entries_are_forgotten_after_a_while() -> None:
     scene = Scene(Limits(retention=60, heartbeat=86_400))
     scene.say("a", "open", name="broker")
     scene.say("a", "promote", peer="", reason="bootstrap")
@@ -293,7 +293,7 @@ def test_what_is_dormant_is_forgotten_too_after_a_while() -> None:
     assert max(rows[30:]) <= max(rows[:30])
 
 
-def test_a_node_that_was_restored_from_a_backup_holds_what_it_never_noted() -> None:
+def test_a_node_restored_from_an_archive_causes_no_loss() -> None:
     scene = pair()
     enqueue(scene, "a", "enqueue", 1, 9)
     scene.say("p", "confirmed", prod="p.1.1/1", first=1, last=9)
@@ -303,7 +303,7 @@ def test_a_node_that_was_restored_from_a_backup_holds_what_it_never_noted() -> N
     assert scene.beat("a", "b", "r", "p", "c", batches=10) == []
 
 
-def test_a_broker_whose_ledger_never_comes_blinds_for_the_retention_only() -> None:
+def test_a_missing_ledger_blocks_judging_only_for_the_retention() -> None:
     scene = Scene(Limits(retention=60, heartbeat=86_400))
     scene.say("a", "open", name="broker")
     scene.say("a", "insync", name="a,gone", n=1, peer="gone", reason="included")

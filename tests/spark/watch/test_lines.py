@@ -1,4 +1,4 @@
-"""From lines to rows: what is joined, what is kept in order, what is no record."""
+"""From lines to rows: which records are joined, which keep their order, and which are invalid."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def run(wseq: int, kind: str, first: int, last: int, **fields: Any) -> dict[str,
 
 
 def rows(*records: Any) -> list[tuple[Any, ...]]:
-    """kind, at, first, last of each row."""
+    """Kind, at, first and last of each row."""
     found = condense(records, PATH)
     return [(row["kind"], row.get("at"), row.get("first"), row.get("last")) for row in found]
 
 
-def test_adjacent_ranges_of_one_kind_are_one_row_though_others_lie_between() -> None:
+def test_adjacent_ranges_are_joined_across_other_kinds() -> None:
     got = rows(
         run(3, "enqueue", 1, 5, prod="p", pfirst=11, n=1), record(4, "replicated", first=1, last=1, epoch=1),
         run(5, "enqueue", 6, 9, prod="p", pfirst=16, n=2),
@@ -63,7 +63,7 @@ def test_a_hole_in_the_numbers_makes_two_chains() -> None:
     ]
 
 
-def test_pruned_ledgers_say_how_far_what_is_gone_went() -> None:
+def test_pruned_ledgers_give_horizons() -> None:
     before = condense([
         record(0, "open", name="broker"), record(6, "pruned", first=1, last=6),
         run(7, "enqueue", 40, 49, prod="p", pfirst=11, n=3), record(8, "pruned", first=8, last=8),
@@ -83,12 +83,12 @@ def test_pruned_ledgers_say_how_far_what_is_gone_went() -> None:
         record(0, "seal") | {"view": None},
     ],
 )  # fmt: skip
-def test_what_is_no_record_is_counted_by_file_and_writer(bad: dict[str, Any] | None) -> None:
+def test_invalid_lines_are_counted_by_file_and_writer(bad: dict[str, Any] | None) -> None:
     (row,) = condense([bad], PATH)
     assert (row["kind"], row["writer"], row["file"], row["last"]) == ("unreadable", "a/b", PATH, 1)
 
 
-def test_another_version_is_told_and_not_guessed_at() -> None:
+def test_another_schema_version_is_reported_and_not_read() -> None:
     (row,) = condense([{"v": 3, "writer": "a", "incarnation": 1, "shape": "new"}], PATH)
     assert (row["kind"], row["writer"], row["first"]) == ("version", "a", 3)
 
@@ -114,16 +114,16 @@ def test_every_form_of_a_ledger_gives_the_same_rows(tmp_path: Path) -> None:
         assert [k for k in kinds(Stretch(str(tmp_path / name), 0, WHOLE)) if k in wanted] == wanted
     (tmp_path / "a-7-1.ledger.jsonl").unlink(missing_ok=True)
     vanished = Stretch(str(tmp_path / "a-7-1.ledger.jsonl"), 10, 20)
-    assert [k for k in kinds(vanished) if k in wanted] == wanted  # compacted in between: read in its new form
+    assert [k for k in kinds(vanished) if k in wanted] == wanted  # compacted in the meantime
 
 
-def test_a_file_that_is_gone_or_broken_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_broken_file_is_reported(tmp_path: Path) -> None:
     assert kinds(Stretch(str(tmp_path / "a-1-0.ledger.jsonl"), 0, 9)) == ["vanished"]
     (tmp_path / "a-1-1.ledger.parquet").write_bytes(b"PAR1 torn")
     assert kinds(Stretch(str(tmp_path / "a-1-1.ledger.parquet"), 0, WHOLE)) == ["vanished"]
 
 
-def test_a_replaced_file_is_told_before_its_rows(tmp_path: Path) -> None:
+def test_a_replaced_file_is_reported_before_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "a-1-0.ledger.jsonl"
     path.write_text(json.dumps(record(0, "heartbeat")) + "\n")
     assert kinds(Stretch(str(path), 0, path.stat().st_size, replaced=True)) == [

@@ -1,4 +1,4 @@
-"""Range sets against plain sets of integers."""
+"""Range sets compared with plain sets of integers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def numbers_of(ranges: RangeSet) -> set[int]:
 
 
 @given(CHANGES)
-def test_holds_what_was_added_and_not_removed_in_as_few_ranges_as_can_be(
+def test_holds_the_right_numbers_in_the_fewest_ranges(
     changes: list[tuple[str, tuple[int, int]]],
 ) -> None:
     ranges, plain = made(changes)
@@ -41,7 +41,7 @@ def test_holds_what_was_added_and_not_removed_in_as_few_ranges_as_can_be(
 
 
 @given(CHANGES, CHANGES)
-def test_meets_and_differs_as_sets_do(
+def test_intersection_difference_and_union_match_sets(
     one: list[tuple[str, tuple[int, int]]], two: list[tuple[str, tuple[int, int]]]
 ) -> None:
     (a, plain_a), (b, plain_b) = made(one), made(two)

@@ -1,4 +1,4 @@
-"""Where alarms go: each once, whatever the other side does."""
+"""Sinks for alarms: each alarm arrives once, whatever the receiver does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
 
 
 class Receiver:
-    """An HTTP server that answers as it is told to, then 200."""
+    """An HTTP server that gives the given answers, then 200."""
 
     def __init__(self, *answers: int) -> None:
         self.answers = list(answers)
@@ -68,7 +68,7 @@ class Receiver:
         self.server.server_close()
 
 
-def test_a_webhook_is_tried_until_it_answers_and_in_order(checkpoint: Checkpoint) -> None:
+def test_a_webhook_is_retried_until_it_accepts_in_order(checkpoint: Checkpoint) -> None:
     receiver = Receiver(503, 500, 200, 429)
     hook = Webhook(receiver.url, checkpoint.journal, checkpoint.folder / "posted", first_retry=0.01)
     hook.emit(checkpoint.journal.append([alarm(1), alarm(2)]))
@@ -79,7 +79,7 @@ def test_a_webhook_is_tried_until_it_answers_and_in_order(checkpoint: Checkpoint
     receiver.close()
 
 
-def test_what_a_webhook_has_not_taken_waits_for_the_next_run(checkpoint: Checkpoint) -> None:
+def test_undelivered_alarms_wait_for_the_next_run(checkpoint: Checkpoint) -> None:
     receiver = Receiver()
     receiver.close()
     hook = Webhook(receiver.url, checkpoint.journal, checkpoint.folder / "posted", first_retry=0.01)
@@ -97,11 +97,11 @@ def test_what_a_webhook_has_not_taken_waits_for_the_next_run(checkpoint: Checkpo
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_lines_are_written_once_over_restarts(checkpoint: Checkpoint, form: str) -> None:
+def test_lines_are_written_once_across_restarts(checkpoint: Checkpoint, form: str) -> None:
     out = io.StringIO()
     sink = LineSink(checkpoint, form, out)
     sink.emit(checkpoint.journal.append([alarm(1)]))
-    checkpoint.journal.append([alarm(2)])  # killed before it was written
+    checkpoint.journal.append([alarm(2)])  # the watch was killed before it wrote this one
     assert LineSink(checkpoint, form, out).losses == 1
     assert LineSink(checkpoint, form, out).losses == 0
     lines = out.getvalue().splitlines()
@@ -112,7 +112,7 @@ def test_lines_are_written_once_over_restarts(checkpoint: Checkpoint, form: str)
         assert lines[0] == "2023-11-14T22:13:20.000+00:00 LOSS lost: sentence 1 [w-1]"
 
 
-def test_counters_go_on_where_the_journal_ends(checkpoint: Checkpoint) -> None:
+def test_counters_start_from_the_journal(checkpoint: Checkpoint) -> None:
     checkpoint.journal.append([alarm(1, count=4), alarm(2, kind="silent", count=0)])
     metrics = Metrics(checkpoint.journal)
     metrics.emit(checkpoint.journal.append([alarm(3, count=6)]))

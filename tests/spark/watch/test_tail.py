@@ -1,4 +1,4 @@
-"""Where reading of ledgers stands: whatever happens to the files, each whole line is read once."""
+"""Offsets of the ledger files: whatever happens to the files, each whole line is read once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 1 << 20
 
 
 class Reader:
-    """Looks, and reads what there is between two looks."""
+    """Checks the folder, and reads what was added since the last check."""
 
     def __init__(self, folder: Path, most: int = MOST) -> None:
         self.folder, self.most = folder, most
@@ -33,7 +33,7 @@ class Reader:
         return "".join(Path(each.path).read_bytes()[each.start : each.end].decode() for each in self.look())
 
 
-def test_appended_lines_are_read_once_and_a_torn_one_waits_for_its_end(tmp_path: Path) -> None:
+def test_appended_lines_are_read_once_and_a_torn_line_waits(tmp_path: Path) -> None:
     reader, ledger = Reader(tmp_path), tmp_path / "a-1-0.ledger.jsonl"
     assert reader.text() == ""
     ledger.write_text("one\ntwo\nthr")
@@ -44,7 +44,7 @@ def test_appended_lines_are_read_once_and_a_torn_one_waits_for_its_end(tmp_path:
     assert reader.text() == "three\nfour\n"
 
 
-def test_a_rotated_ledger_goes_on_in_order(tmp_path: Path) -> None:
+def test_a_rotated_ledger_is_read_in_order(tmp_path: Path) -> None:
     reader = Reader(tmp_path, most=8)
     for k in range(11):
         (tmp_path / f"a-1-{k}.ledger.jsonl").write_text(f"part {k:02}\n")
@@ -53,7 +53,7 @@ def test_a_rotated_ledger_goes_on_in_order(tmp_path: Path) -> None:
     assert reader.offset["behind"] == 0
 
 
-def test_what_does_not_fit_into_a_batch_is_behind(tmp_path: Path) -> None:
+def test_bytes_beyond_a_batch_count_as_behind(tmp_path: Path) -> None:
     reader = Reader(tmp_path, most=10)
     (tmp_path / "a-1-0.ledger.jsonl").write_text("12345\n" * 4)
     assert reader.text() == "12345\n"
@@ -72,8 +72,8 @@ def test_a_batch_is_read_again_exactly(tmp_path: Path) -> None:
     assert tail.stretches(before, after) == [Stretch(str(ledger), 4, 8)]
 
 
-def test_a_copy_that_goes_on_is_the_same_file_and_another_one_is_not(tmp_path: Path) -> None:
-    """rsync puts a new, longer file in the old one's place."""
+def test_a_longer_copy_is_the_same_file_and_other_content_is_not(tmp_path: Path) -> None:
+    """rsync replaces the old file by a new, longer one."""
     reader, ledger = Reader(tmp_path), tmp_path / "a-1-0.ledger.jsonl"
     head = "x" * 300 + "\n"
     ledger.write_text(head)
@@ -122,7 +122,7 @@ def test_a_segment_compacted_before_it_was_read_is_read_whole(tmp_path: Path) ->
     assert reader.look() == []
 
 
-def test_other_files_and_hidden_ones_are_passed_over(tmp_path: Path) -> None:
+def test_other_and_hidden_files_are_skipped(tmp_path: Path) -> None:
     for name in ("notes.jsonl", ".a-1-0.ledger.jsonl", "_b-1-0.ledger.jsonl", "a-1-0.ledger.jsonl.new"):
         (tmp_path / name).write_text("line\n")
     assert Reader(tmp_path).look() == []
@@ -133,7 +133,7 @@ def test_other_files_and_hidden_ones_are_passed_over(tmp_path: Path) -> None:
     steps=st.lists(st.one_of(st.integers(0, 2), st.just("look")), min_size=1, max_size=40),
     cuts=st.data(), most=st.integers(20, 400),
 )  # fmt: skip
-def test_however_writes_and_looks_alternate_all_is_read_once_and_in_order(
+def test_any_mix_of_writes_and_looks_reads_each_line_once_in_order(
     steps: list[int | str], cuts: st.DataObject, most: int
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -155,7 +155,7 @@ def test_however_writes_and_looks_alternate_all_is_read_once_and_in_order(
             written[step] += piece
             with open(Path(name) / f"w{step}-1-0.ledger.jsonl", "a") as file:
                 file.write(piece)
-        # Below a block, a line that is longer than `most` is not read.
+        # If `most` is below BLOCK, a line longer than `most` is not read.
         lines = [line for text in written.values() for line in text.splitlines(keepends=True)]
         reader.most = max([most, *map(len, lines)])
         for _ in range(100):

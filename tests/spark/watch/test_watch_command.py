@@ -1,5 +1,4 @@
-"""The whole command on ledgers that real writers write: losses are told once, also if the driver is
-killed."""
+"""The whole command on ledgers of real writers: each loss is alarmed once, even if the driver is killed."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ EPOCH = 65537
 
 
 class Site:
-    """A serving broker, a producer and a consumer, whose ledgers grow in a thread."""
+    """A primary, a producer and a consumer, whose ledgers grow in a thread."""
 
     def __init__(self, folder: Path) -> None:
         self.broker = LedgerWriter(str(folder), "a", "broker", incarnation=1, cluster="c1")
@@ -49,11 +48,11 @@ class Site:
         self._thread.start()
 
     def lose(self, count: int) -> None:
-        """So many messages of the next batch are confirmed and never put into a queue."""
+        """In the next batch, confirm `count` messages that were never enqueued."""
         self._lose.put(count)
 
     def wait(self, count: int) -> None:
-        """Until so many are lost."""
+        """Wait until `count` messages are lost."""
         deadline = time.monotonic() + WAIT
         while len(self.lost) < count:
             assert time.monotonic() < deadline
@@ -83,7 +82,7 @@ class Site:
 
 
 class Running:
-    """The command as a process of its own."""
+    """The command in its own process."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -137,7 +136,7 @@ class Kept:
 
 
 @pytest.mark.system
-def test_losses_are_told_once_though_the_driver_is_killed(
+def test_losses_are_alarmed_once_across_a_kill_of_the_driver(
     site: Site, tmp_path: Path, session: SparkSession
 ) -> None:
     folder = tmp_path / "ledgers"
@@ -166,7 +165,7 @@ def test_losses_are_told_once_though_the_driver_is_killed(
 
 
 @pytest.mark.soak
-def test_the_command_goes_on_after_a_kill_and_ends_cleanly(site: Site, tmp_path: Path) -> None:
+def test_the_command_continues_after_a_kill_and_ends_cleanly(site: Site, tmp_path: Path) -> None:
     arguments = (str(tmp_path / "ledgers"), "--format", "json", "--heartbeat", "60s")
     first = Running(*arguments)
     site.lose(3)
@@ -191,7 +190,7 @@ def judged_once(folder: Path, session: SparkSession) -> Watch:
     return run
 
 
-def test_once_judges_what_is_there_and_goes_on_next_time(
+def test_once_judges_the_ledgers_and_the_next_run_continues(
     site: Site, tmp_path: Path, session: SparkSession
 ) -> None:
     folder = tmp_path / "ledgers"
@@ -215,7 +214,7 @@ def test_once_judges_what_is_there_and_goes_on_next_time(
         (("broker", "producer"), 0, ""),
     ],
 )
-def test_once_says_what_it_cannot_judge_by(
+def test_once_reports_missing_ledgers(
     roles: tuple[str, ...], code: int, sentence: str, tmp_path: Path, session: SparkSession,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -223,15 +222,13 @@ def test_once_says_what_it_cannot_judge_by(
     folder.mkdir()
     for role in roles:
         LedgerWriter(str(folder), role, role, incarnation=1).close()
-    for _ in range(2):  # the second one has it from the checkpoint
+    for _ in range(2):  # the second run knows it from the checkpoint
         assert _status(judged_once(folder, session), (folder,)) == code
         said = capsys.readouterr().err
         assert said == (f"understudy watch: {sentence.format(folder)}\n" if sentence else "")
 
 
-def test_once_that_is_stopped_says_that_not_all_was_judged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_once_stopped_early_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = Checkpoint(tmp_path / "watch")
     run = Watch([tmp_path], checkpoint, Limits(), [], once=True)
     run.stop()
