@@ -1,4 +1,5 @@
-"""Histories of whole clusters, made legal and then spoilt on purpose; and a judge that is not the job.
+"""Histories of whole clusters, generated without a fault and then spoiled on purpose; and an independent
+oracle.
 
 `generate` -> `plant` -> files; `spark.reconcile` and `oracle` (DuckDB) read them; `trial` compares the three.
 """

@@ -1,6 +1,7 @@
 """`make soak-ledgers`: many histories with planted faults, each reconciled by Spark and by the oracle.
 
-Every other history is then pruned, and the rest is reconciled again. Each process has its own Spark."""
+Every other history is then pruned, and what remains is reconciled again. Each process has its own Spark.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from tests.spark.histories import processes, trial
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.histories", description=__doc__)
     parser.add_argument("--histories", type=int, default=200)
-    parser.add_argument("--first", type=int, help="first seed; drawn, and printed, if not given")
+    parser.add_argument("--first", type=int, help="first seed; by default random, and printed")
     parser.add_argument(
-        "--messages", type=int, help="about how many messages; drawn from the seed if not given"
+        "--messages", type=int, help="approximate number of messages; by default drawn from the seed"
     )
-    parser.add_argument("--faults", help="comma separated, or none; drawn from the seed if not given")
+    parser.add_argument("--faults", help="comma separated, or none; by default drawn from the seed")
     parser.add_argument("--keep", type=Path, help="leave the ledgers in this folder")
-    parser.add_argument("--without-spark", action="store_true", help="generator against oracle only")
+    parser.add_argument("--without-spark", action="store_true", help="compare generator and oracle only")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     faults = None if options.faults is None else [f for f in options.faults.split(",") if f in trial.FAULTS]

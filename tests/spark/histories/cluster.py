@@ -1,8 +1,8 @@
-"""A cluster simulated message by message: what its nodes hold, and what each process notes in its ledger.
+"""Simulates a cluster message by message: what its nodes hold, and what each process records in its ledger.
 
-Owner: `generate`, which says what happens next. Nothing here is against the rules: a confirm waits for every
-backup in sync and for the disks, a promoted node has all that was confirmed, a node that comes back drops
-what the new history never had, and exports it. One step follows the other; the only clock is `now`.
+Owner: `generate`, which decides what happens next. Nothing here breaks a rule. A confirm waits for all
+in-sync backups and for the disks. A promoted node has all confirmed messages. A rejoining node exports and
+drops what the new history never had. Steps follow one another, and the only clock is `now`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Node:
     view: int = 0
     alive: bool = True
     applied: int = 0
-    """Last position of the current epoch that it has."""
+    """The last position of the current epoch that it has."""
     contents: dict[str, dict[Id, None]] = field(default_factory=lambda: defaultdict(dict))
     seen: set[tuple[str, Id]] = field(default_factory=set)
-    """All that its line of history ever held."""
+    """All ids that its line of history ever held."""
     disk: set[tuple[str, Id]] = field(default_factory=set)
 
     @property
@@ -76,7 +76,7 @@ class Producer:
     tag: int = 0
     logical: int = 0
     pending: dict[int, Pending] = field(default_factory=dict)
-    """By logical number: sent, and not answered."""
+    """Messages sent and not yet answered, by logical number."""
 
     @property
     def process(self) -> Process:
@@ -91,7 +91,7 @@ class Producer:
 class Consumer:
     name: str
     queue: str
-    """Name of the queue: it may be deleted and declared again."""
+    """Name of the queue, since the queue itself may be deleted and declared again."""
     incarnation: int = 1
     unacked: list[Id] = field(default_factory=list)
 
@@ -112,7 +112,7 @@ class Cluster:
         """Backups in sync."""
         self.log: list[Entry] = []
         self.acked: dict[str, int] = {}
-        """By backup: the last position that the primary heard of."""
+        """The last acked position that the primary knows of, by backup."""
         self.queues = {f"q{place}": rng.randbytes(16).hex() for place in range(queues)}
         self.durable = {name: rng.random() < 0.6 for name in self.queues}
         self.next_id: dict[str, int] = defaultdict(lambda: 1)
@@ -125,12 +125,12 @@ class Cluster:
         self.producers = [Producer(f"p{place}") for place in range(producers)]
         self.consumers = [Consumer(f"c{place}", rng.choice(names)) for place in range(consumers)]
         self.delivered: dict[str, set[Id]] = defaultdict(set)
-        """By queue: delivered by the present primary, or perhaps by an earlier one."""
+        """Ids delivered by the current primary, or possibly by an earlier one, by queue."""
         self.origin: dict[tuple[str, Id], Put] = {}
         self.quiet: tuple[int, int] = (0, 0)
-        """Epoch and position of the last quiesce point."""
+        """Epoch and position of the last consistency checkpoint."""
         self.awaiting: list[tuple[int, Producer, str, list[int]]] = []
-        """Position, producer, session and logical numbers of publishes that are not confirmed."""
+        """Position, producer, session and logical numbers of unconfirmed publishes."""
 
     @property
     def clients(self) -> list[Producer | Consumer]:
@@ -139,7 +139,7 @@ class Cluster:
     def living(self) -> list[Node | Producer | Consumer]:
         return [*(node for node in self.nodes if node.alive), *self.clients]
 
-    # -- notes
+    # -- records
 
     def step(self, most_us: int = 400) -> None:
         self.now += self.rng.randint(20, most_us)
@@ -149,7 +149,7 @@ class Cluster:
         return self.ledgers.note(party.process, self.now, view, kind, **fields)
 
     def note_ids(self, party: Node | Consumer, kind: str, queue: str, ids: list[Id], **fields: Any) -> None:
-        """Ids in this order, as the ranges that a writer would make of them."""
+        """Record ids in this order, as the ranges that a real writer would make of them."""
         for epoch, numbers in by_epoch(ids):
             for first, last in runs(numbers):
                 self.note(party, kind, queue=queue, epoch=epoch, first=first, last=last, **fields)
@@ -173,7 +173,7 @@ class Cluster:
     def send(
         self, producer: Producer, count: int, route: int, persistent: bool, first: int | None = None
     ) -> list[int]:
-        """`count` publishes of one route leave the producer; their logical numbers."""
+        """A producer sends `count` messages on one route. Returns their logical numbers."""
         first = producer.logical + 1 if first is None else first
         producer.logical = max(producer.logical, first + count - 1)
         numbers = list(range(first, first + count))
@@ -186,7 +186,7 @@ class Cluster:
         return numbers
 
     def arrive(self, producer: Producer, batches: list[list[int]], *, commit: bool = False) -> None:
-        """The primary takes batches of one route each; with `commit` all of them at one position."""
+        """The primary takes batches of one route each; with `commit`, all of them at one position."""
         entry = None
         for numbers in batches:
             pending = producer.pending[numbers[0]]
@@ -229,7 +229,7 @@ class Cluster:
         node.seen.update((put.queue, i) for i in put.ids)
 
     def refuse(self, producer: Producer, numbers: list[int], kind: str) -> None:
-        """nacked, or returned and confirmed: no queue gets them."""
+        """The messages are nacked, or returned and confirmed; no queue gets them."""
         tags = [producer.pending.pop(number).tag for number in numbers]
         if kind == "returned":
             self.note(self.primary, "unrouted", prod=producer.prod, first=tags[0], last=tags[-1])
@@ -247,7 +247,7 @@ class Cluster:
     # -- replication
 
     def replicate(self, lag: bool = False) -> None:
-        """Backups apply and acknowledge, the primary syncs its disk, and confirms what may be confirmed."""
+        """Backups apply and acknowledge, the primary syncs its disk and confirms what it may."""
         for node in self.ready:
             target = self.rng.randint(node.applied, self.n) if lag else self.n
             self.apply(node, target)
@@ -294,7 +294,7 @@ class Cluster:
                 self.note(producer, "confirmed", prod=prod, first=first, last=last)
 
     def include(self, node: Node) -> None:
-        """By a snapshot: what the new history never had is exported and dropped first."""
+        """A node gets in sync by a snapshot. First it exports and drops what the new history never had."""
         node.view = self.epoch
         for queue, held in node.contents.items():
             surplus = [i for i in held if (queue, i) not in self.primary.seen]
@@ -315,7 +315,7 @@ class Cluster:
         node.seen, node.applied, node.disk = set(self.primary.seen), self.n, set()
 
     def as_runs(self, queue: str, ids: list[Id]) -> list[Put]:
-        """What is left of the runs that these ids came in."""
+        """The remaining parts of the runs to which these ids belonged."""
         out: list[Put] = []
         for i in ids:
             whole = self.origin[queue, i]
@@ -331,14 +331,14 @@ class Cluster:
         self.note(self.primary, "insync", name=names, n=self.n + 1, peer=peer, reason=reason)
 
     def exclude(self, node: Node) -> None:
-        """Confirms have waited for it; from now on they do not."""
+        """Exclude a node for which confirms have waited; from now on they do not."""
         self.ready.remove(node)
         self.note_sync(node.name, "excluded")
         self.step()
         self.confirm()
 
     def quiesce(self) -> None:
-        """Unless nothing happened since the last one."""
+        """Make a consistency checkpoint, unless nothing happened since the last one."""
         if self.quiet != (self.epoch, self.n):
             self.quiet = self.epoch, self.n
             self.list_contents("quiesce")
@@ -354,7 +354,8 @@ class Cluster:
     # -- consuming
 
     def deliver(self, consumer: Consumer, count: int) -> None:
-        """The oldest messages that no consumer holds; flagged if somebody may have had them."""
+        """Deliver the oldest messages that no consumer holds, flagged if they may have been
+        delivered before."""
         queue = self.queues[consumer.queue]
         taken = {i for other in self.consumers if other.queue == consumer.queue for i in other.unacked}
         free = [i for i in sorted(self.primary.contents[queue]) if i not in taken][:count]
@@ -367,7 +368,8 @@ class Cluster:
         self.step()
 
     def acknowledge(self, consumer: Consumer, count: int, *, seen: bool = True) -> None:
-        """The consumer acks its oldest; unless `seen`, the connection dies before the primary hears of it."""
+        """The consumer acks its oldest messages. Unless `seen`, the connection fails before the primary
+        knows."""
         done, consumer.unacked = consumer.unacked[:count], consumer.unacked[count:]
         queue = self.queues[consumer.queue]
         self.note_ids(consumer, "acked", queue, sorted(done))
@@ -376,7 +378,7 @@ class Cluster:
             self.take(queue, done, "acked")
 
     def take(self, queue: str, ids: list[Id], reason: str, entry: Entry | None = None) -> None:
-        """They leave the primary's queue, and later the backups'."""
+        """Remove ids from the primary's queue, and later from the backups'."""
         (entry or self.append()).takes.append((queue, sorted(ids), reason))
         self.note_ids(self.primary, "dequeue", queue, sorted(ids), reason=reason)
         for i in ids:
@@ -394,7 +396,7 @@ class Cluster:
 
 
 def by_epoch(ids: list[Id]) -> list[tuple[int, list[int]]]:
-    """Ids -> stretches of one epoch, in order."""
+    """Ids -> stretches of the same epoch, in order."""
     out: list[tuple[int, list[int]]] = []
     for epoch, number in ids:
         if not out or out[-1][0] != epoch:

@@ -1,4 +1,4 @@
-"""What a legal history says of single ids and tags, for whoever looks for a place to spoil."""
+"""The facts of a correct history about single ids and tags, for choosing a place to spoil."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Key = tuple[str, int, int]
 class Known:
     puts: list[tuple[Process, Record]] = field(default_factory=list)
     dequeues: list[tuple[Process, Record]] = field(default_factory=list)
-    """By primaries and by backups."""
+    """Dequeues by primaries and by backups."""
     received: list[tuple[Process, Record]] = field(default_factory=list)
     acked: list[tuple[Process, Record]] = field(default_factory=list)
     quarantined: int = 0
@@ -35,12 +35,12 @@ class Facts:
     def __init__(self, ledgers: Ledgers) -> None:
         self.ids: dict[Key, Known] = defaultdict(Known)
         self.confirmed: dict[tuple[str, int], int] = {}
-        """Session and tag -> when."""
+        """Session and tag -> time of the confirm."""
         self.sent: dict[tuple[str, int], tuple[Process, int]] = {}
         """Session and tag -> producer process and logical number."""
         self.sends: dict[tuple[Process, int], int] = defaultdict(int)
         self.at: dict[tuple[int, int], list[tuple[Process, Record]]] = defaultdict(list)
-        """View and position -> what the primary enqueued there."""
+        """View and position -> what the primary enqueued at that position."""
         self.commits: list[Record] = []
         self.replicated: list[tuple[Process, Record]] = []
         self.sealed = {p for p, r in ledgers.every("seal")}
@@ -85,7 +85,7 @@ class Facts:
 
     @property
     def owner(self) -> Process:
-        """Who served last."""
+        """The last primary."""
         return self.promotes[-1][1]
 
     def is_confirmed(self, record: Record, number: int) -> bool:

@@ -1,6 +1,6 @@
-"""Whole histories of clusters, from a seed: failovers, exclusions, restarts, redeliveries, and no fault.
+"""Generates whole histories of clusters from a seed: failovers, exclusions, restarts, redeliveries, no fault.
 
-`History(Plan.draw(seed))` is legal, so the verdict on it is *proven*. `plant` spoils it.
+`History(Plan.draw(seed))` is correct, so its verdict is *proven*. `plant` spoils it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.spark.histories.ledgers import Ledgers
 
 HOUR_US = 3_600_000_000
 LARGE = 20_000
-"""Messages of every fiftieth history."""
+"""Number of messages in every fiftieth history."""
 KINDS = ("switchover", "crash", "forced")
 FATES = ("expired", "dropped", "rejected", "purged")
 ENDS = ("deleted", "queue-expired", "queue-unused", "owner-gone")
@@ -22,7 +22,7 @@ ENDS = ("deleted", "queue-expired", "queue-unused", "owner-gone")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a history has in it. The same plan makes the same history."""
+    """The parameters of a history. The same plan gives the same history."""
 
     seed: int
     messages: int
@@ -32,7 +32,7 @@ class Plan:
     queues: int
     failovers: tuple[str, ...]
     skew: str
-    """small (under 0.1 s), or hours."""
+    """`small` (below 0.1 s) or `hours`."""
 
     @classmethod
     def draw(cls, seed: int, messages: int | None = None) -> Plan:
@@ -60,7 +60,7 @@ class History:
     def ledgers(self) -> Ledgers:
         return self.cluster.ledgers
 
-    # -- the story
+    # -- the course of events
 
     def tell(self) -> None:
         c = self.cluster
@@ -119,16 +119,16 @@ class History:
         if consumer.unacked and rng.random() < 0.7:
             c.acknowledge(consumer, rng.randint(1, len(consumer.unacked)))
 
-    # -- happenings
+    # -- single events
 
     def free(self, name: str) -> list[Id]:
-        """Ids of a queue that no consumer holds."""
+        """Ids in a queue that no consumer holds."""
         c = self.cluster
         held = {i for consumer in c.consumers if consumer.queue == name for i in consumer.unacked}
         return [i for i in sorted(c.primary.contents[c.queues[name]]) if i not in held]
 
     def redeliver(self) -> None:
-        """A channel closes: what it held goes back, and is flagged the next time."""
+        """A channel closes: its unacked messages return to the queue, and are flagged next time."""
         self.rng.choice(self.cluster.consumers).unacked.clear()
 
     def leave_queue(self) -> None:
@@ -144,7 +144,7 @@ class History:
             c.take(c.queues[name], ids, "dead-lettered", entry)
 
     def redeclare(self) -> None:
-        """The queue goes with all that is in it; another one of that name comes."""
+        """Delete a queue with its messages, and declare another one of the same name."""
         c, name = self.cluster, self.rng.choice(list(self.cluster.queues))
         if ids := sorted(c.primary.contents[c.queues[name]]):
             c.take(c.queues[name], ids, self.rng.choice(ENDS))
@@ -155,12 +155,12 @@ class History:
         c.define(name)
 
     def publish_unnamed(self) -> None:
-        """A publisher that announced nothing: no session, no ledger."""
+        """A publisher without identity publishes: no session, no ledger."""
         c = self.cluster
         c.put(c.append(), self.rng.choice(list(c.queues)), self.rng.randint(1, 8), None, None, False)
 
     def evict(self) -> None:
-        """A backup is slow: confirms wait, then it is out."""
+        """A backup is slow: confirms wait until it is excluded."""
         c = self.cluster
         if c.ready:
             node = self.rng.choice(c.ready)
@@ -185,7 +185,8 @@ class History:
         self.cluster.now += self.rng.randint(100_000, 1_500_000)
 
     def kill(self, node: Node) -> None:
-        """kill -9: memory is gone, and perhaps the last records, of which nothing depends on one."""
+        """Kill a node: it loses its memory, and perhaps its last records, on none of which
+        anything depends."""
         node.alive = False
         for queue, held in node.contents.items():
             node.contents[queue] = {i: None for i in held if (queue, i) in node.disk}
@@ -194,7 +195,7 @@ class History:
             records.pop()
 
     def come_back(self) -> None:
-        """A node that is out gets in sync, as a new process if it was killed."""
+        """A node that is not in sync gets in sync again, as a new process if it was killed."""
         c = self.cluster
         if not self.gone:
             return
@@ -209,7 +210,7 @@ class History:
         c.include(node)
 
     def reconnect(self, producer: Producer | None = None) -> None:
-        """A new session, which begins with what was in doubt, in order, before anything new."""
+        """Begin a new session, which first resends the in-doubt messages in order."""
         c = self.cluster
         producer = producer or self.rng.choice(c.producers)
         c.awaiting = [waiting for waiting in c.awaiting if waiting[1] is not producer]
@@ -223,8 +224,10 @@ class History:
             c.arrive(producer, [c.send(producer, len(members), old.route, old.persistent, number)])
 
     def restart_client(self) -> None:
-        """A client ends, and starts again; a producer forgets what was in doubt. (One that dies without its
-        seal makes a proof impossible: `plant_roles.endless`.)"""
+        """A client ends cleanly and starts again; a producer forgets what is in doubt.
+
+        A client that ends without a seal would prevent a proof: see `plant_roles.endless`.
+        """
         c = self.cluster
         client = self.rng.choice(c.clients)
         role = "consumer" if isinstance(client, Consumer) else "producer"
@@ -239,7 +242,8 @@ class History:
         c.note(client, "open", name=role, reason="")
 
     def pause(self, seconds: int | None = None) -> None:
-        """Nothing new for some time: heartbeats, and the primary cuts quiesce points."""
+        """Nothing is published for a while: heartbeats only, and the primary makes a consistency
+        checkpoint."""
         c = self.cluster
         c.replicate()
         for _ in range((seconds or self.rng.choice((5, 5, 10, 20))) // 5):
@@ -275,7 +279,7 @@ class History:
             self.reconnect(producer)
 
     def break_off(self, kind: str) -> tuple[Node, str]:
-        """Work of all sorts is under way when the primary dies, or is cut off from all others."""
+        """The primary is killed, or is cut off from all others, with various work in progress."""
         c, rng = self.cluster, self.rng
         old = c.primary
         if kind == "forced":
@@ -305,7 +309,7 @@ class History:
     # -- the end
 
     def end(self) -> None:
-        """Most is consumed, all that live end cleanly, and say what they hold."""
+        """Most messages are consumed. All live processes end cleanly and list what they hold."""
         c = self.cluster
         while self.gone and self.rng.random() < 0.8:
             self.come_back()

@@ -1,4 +1,5 @@
-"""Ledgers as lists of plain dicts, by process, and their way into files. Shares no code with the writers."""
+"""Ledgers as lists of plain dicts by process, and how they are written to files. Shares no code with the
+writers."""
 
 from __future__ import annotations
 
@@ -21,31 +22,31 @@ VERSION = 2
 
 @dataclass
 class Ledgers(Records):
-    """Records by true time: `write` adds clocks and numbers."""
+    """Records with true times. `write` adds record numbers and the error of each clock."""
 
     skew_us: dict[str, int] = field(default_factory=dict)
     """How far a writer's clock is ahead of true time."""
     torn: dict[Process, str] = field(default_factory=dict)
-    """What stands after the last whole line of a process."""
+    """Text after the last whole line of a process."""
     dropped: dict[Process, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Record numbers that never reach the file."""
 
     def insert(self, process: Process, place: int, kind: str, *, like: Record, **fields: Any) -> Record:
-        """A record at `place`, at the time and in the view of `like`."""
+        """Insert a record at `place`, with the time and view of `like`."""
         given = {key: value for key, value in fields.items() if value is not None}
         record = {"ts_us": like["ts_us"], "view": like["view"], "kind": kind, **given}
         self.records[process].insert(place, record)
         return record
 
     def cut(self, chosen: Iterable[Record], first: int, last: int) -> None:
-        """Take first..last out of these records; what remains of each stays in its place."""
+        """Remove first..last from these records, and keep what remains of each in its place."""
         marked = {id(record) for record in chosen if record["first"] <= last and record["last"] >= first}
         for process, records in self.records.items():
             kept = [[r] if id(r) not in marked else remainder(r, first, last) for r in records]
             self.records[process] = [record for some in kept for record in some]
 
     def write(self, folder: Path, rng: random.Random) -> Path:
-        """Into files of random length and form each, named as the writers name theirs."""
+        """Write files of random length and form, named as the real writers name theirs."""
         folder.mkdir(parents=True, exist_ok=True)
         for (writer, incarnation), records in self.records.items():
             head = {"v": VERSION, "writer": writer, "incarnation": incarnation}
@@ -71,7 +72,10 @@ COLUMNS = pa.schema([*((name, pa.int64()) for name in LONGS), *((name, pa.string
 
 
 def write_file(stem: Path, form: str, records: list[Record], torn: str) -> None:
-    """jsonl, or compacted: zst or parquet; both: a crash came between the compaction and the removal."""
+    """Write one file: `jsonl`, compacted (`zst`, `parquet`), or `both`.
+
+    `both` is what a crash leaves between the compaction and the removal.
+    """
     text = "".join(json.dumps(record) + "\n" for record in records) + torn
     if form in ("jsonl", "both"):
         stem.with_name(stem.name + ".jsonl").write_text(text)

@@ -1,7 +1,8 @@
-"""An independent judge of ledgers: DuckDB, id by id. Shares no code and no idea with the Spark job.
+"""An independent judge of ledgers: DuckDB, id by id. Shares no code and no method with the Spark job.
 
-Where the job sweeps over ranges, this one unnests every range into single ids and joins them: slow, plain,
-and right or wrong for other reasons. The statements are in `oracle_read.sql` and `oracle_judge.sql`.
+The job sweeps over ranges. The oracle expands every range into single ids and joins them. This is slow and
+simple, and its errors would have other causes. The statements are in `oracle_read.sql` and
+`oracle_judge.sql`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import duckdb
 
 HERE = Path(__file__).parent
 SHOWN = 200
-"""Ranges that the job shows of one finding."""
+"""Number of ranges that the job shows for one finding."""
 
 Named = tuple[str, str | None, int | None, str | None, str | None, tuple[tuple[int, int], ...]]
-"""kind, queue, epoch, prod, note, ranges."""
+"""Kind, queue, epoch, prod, note, ranges."""
 
 MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt"})
 NEVER_SURE = frozenset({"unknown-producer", "reused"})
 OF_ABSENCE = frozenset(
     {"lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs", "torn"}
 )
-"""What is said because something was not seen: a gap in the ledgers may be to blame."""
+"""Findings because something is absent from the ledgers: a gap in the ledgers may be the cause."""
 
 ISLANDS = """
 SELECT kind, queue, epoch, prod, note, min(num) AS first, max(num) AS last FROM (
@@ -60,17 +61,17 @@ AND NOT EXISTS (
 class Judgement:
     verdict: str
     findings: dict[str, set[Named]]
-    """By severity: violation, unknown, allowed."""
+    """Findings by severity: violation, unknown, allowed."""
     gaps: set[tuple[str, int, int, int]]
-    """Writer, incarnation, first..last record that is not there."""
+    """Writer, incarnation, first and last missing record."""
     endless: set[tuple[str, int]]
-    """Writer, incarnation of ledgers without an end that nobody explains."""
+    """Writer and incarnation of each ledger without an end that no other record explains."""
     torn: int
-    """Lines that are no record."""
+    """Number of invalid lines."""
 
 
 def judge(folder: Path) -> Judgement:
-    """Of all ledgers below `folder`."""
+    """Judge all ledgers below `folder`."""
     with duckdb.connect(config={"threads": 1}) as db:
         _read(db, folder)
         for name in ("oracle_read.sql", "oracle_judge.sql"):
@@ -95,7 +96,7 @@ def judge(folder: Path) -> Judgement:
 
 
 def _read(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """line(file, text): of several forms of one ledger the compacted one."""
+    """Fill the table line(file, text). Of several forms of one ledger, the most compacted one counts."""
     db.execute("CREATE TABLE line (file VARCHAR, text VARCHAR)")
     stems: dict[Path, str] = {}
     for form in (".jsonl", ".jsonl.zst", ".parquet"):
@@ -126,7 +127,7 @@ def _named(db: duckdb.DuckDBPyConnection) -> list[Named]:
 
 
 def _torn(db: duckdb.DuckDBPyConnection, gaps: set[tuple[str, int]]) -> tuple[int, int]:
-    """Lines that are no record; and how many of them are the last word of a process that was killed."""
+    """The number of invalid lines, and how many of these end the ledger of a killed process."""
     rows = db.execute("SELECT file, count(*) FROM bad GROUP BY file").fetchall()
     killed = [
         (w, i) for w, i, sealed in db.execute("SELECT writer, inc, sealed FROM writers").fetchall()

@@ -1,6 +1,6 @@
-"""Faults: each function spoils a legal history in one place, and says exactly what must be found for it.
+"""Faults: each function spoils a correct history in one place, and states exactly what must be found.
 
-A function returns False, and leaves the history as it was, where there is no place for its fault.
+If there is no place for the fault, the function returns False and leaves the history unchanged.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tests.spark.records import Process, Record
 
 SOON_US = 1_000_000
 EARLY_US = 700_000
-"""Before an exclusion: far more than the tolerance, and than what is not known of the clocks."""
+"""Time between the early confirm and the exclusion: far above the tolerance and the error of the clocks."""
 
 
 def lost(s: Spoiler) -> bool:
-    """Confirmed, and no trace of an end. Some were received, and the consumer's ack is not in the ledgers."""
+    """Confirmed messages without a trace of an end. Some were received, but no ack is in the ledgers."""
 
     def good(key: Key) -> bool:
         known = s.facts.ids[key]
@@ -55,7 +55,7 @@ def unplaced(s: Spoiler) -> bool:
 
 
 def duplicate_illegal(s: Spoiler) -> bool:
-    """The same ids again, unflagged, to the same consumer at once."""
+    """The same consumer at once receives the same ids again, without the flag."""
     for process, got in s.places("received"):
         if "reason" not in got and (ids := s.piece(got, lambda key: s.facts.ids[key].fresh == 1)):
             where = {"queue": got["queue"], "epoch": got["epoch"]}
@@ -66,7 +66,7 @@ def duplicate_illegal(s: Spoiler) -> bool:
 
 
 def resent_confirmed(s: Spoiler) -> bool:
-    """A producer sends again what had been confirmed; consumers have both."""
+    """A producer resends messages that had been confirmed; consumers receive both."""
     living = {producer.process for producer in s.history.cluster.producers}
 
     def good(key: Key) -> bool:
@@ -98,7 +98,7 @@ def resent_confirmed(s: Spoiler) -> bool:
 
 
 def reordered(s: Spoiler) -> bool:
-    """A consumer gets the second half of a fresh run before the first."""
+    """A consumer receives the second half of a fresh run before the first half."""
     for process, got in s.places("received"):
         whole = range(got["first"], got["last"] + 1)
         where = got["queue"], got["epoch"]
@@ -116,7 +116,7 @@ def reordered(s: Spoiler) -> bool:
 
 
 def reordered_enqueue(s: Spoiler) -> bool:
-    """A session's earlier publish has the later id."""
+    """An earlier publish of a session has the later id."""
     (process, prod), queue = s.session(), s.some_queue()
     owner, view = s.facts.owner, s.history.cluster.epoch
     ids = s.fresh_ids(queue, view, 4)
@@ -130,7 +130,7 @@ def reordered_enqueue(s: Spoiler) -> bool:
 
 
 def enqueued_twice(s: Spoiler) -> bool:
-    """One publish has two ids in a queue."""
+    """One publish has two ids in one queue."""
     (process, prod), queue = s.session(), s.some_queue()
     owner, view = s.facts.owner, s.history.cluster.epoch
     ids = s.fresh_ids(queue, view, 4)
@@ -144,7 +144,7 @@ def enqueued_twice(s: Spoiler) -> bool:
 
 
 def early_copy(s: Spoiler) -> bool:
-    """A backup's acknowledgement of one position is not there, those before and after are."""
+    """A backup's ack of one position is missing; those before and after it are present."""
     for _, ack in s.shuffled(s.facts.replicated):
         for n in range(ack["first"], ack["last"]) if ack["reason"] == "applied" else []:
             runs = s.facts.at.get((ack["epoch"], n), [])
@@ -164,7 +164,7 @@ def same(a: Record, b: Record, *fields: str) -> bool:
 
 
 def take_position(s: Spoiler, view: int, n: int, wanted: Callable[[Record], bool]) -> bool:
-    """Claim all ids of a position that is one session's, whole and confirmed."""
+    """Claim all ids of a position, if all its runs have a session and all its ids are confirmed."""
     runs = [r for _, r in s.facts.at.get((view, n), [])]
     mine = [r for r in runs if wanted(r)]
     if not mine or any("prod" not in r for r in runs):
@@ -182,7 +182,7 @@ def take_position(s: Spoiler, view: int, n: int, wanted: Callable[[Record], bool
 
 
 def early_disk(s: Spoiler, kind: str) -> bool:
-    """Of a position with durable messages, one disk never said that it has it."""
+    """One disk never recorded a position with durable messages."""
     for process, noted in s.places(kind):
         if kind == "replicated" and noted["reason"] != "durable":
             continue
@@ -201,7 +201,8 @@ def early_disk(s: Spoiler, kind: str) -> bool:
 
 
 def early_before_exclusion(s: Spoiler) -> bool:
-    """Confirmed at once, though a backup in sync has not acknowledged it and is excluded only later."""
+    """A message is confirmed at once, although an in-sync backup has not acked it and is excluded
+    only later."""
     for owner, change in s.places("insync"):
         if change["reason"] != "excluded":
             continue
@@ -216,7 +217,9 @@ def early_before_exclusion(s: Spoiler) -> bool:
                 continue
             if take_position(s, change["view"], n, lambda r: True):
                 tags = {(run["pfirst"], run["last"] - run["first"]): run for _, run in runs}
-                for run in tags.values():  # to several queues goes one, and one position may have several
+                for run in (
+                    tags.values()
+                ):  # one publish may go to several queues, and one position may have several publishes
                     confirm_at_once(s, run)
                 for _, run in runs:
                     ids = range(run["first"], run["last"] + 1)
@@ -226,7 +229,7 @@ def early_before_exclusion(s: Spoiler) -> bool:
 
 
 def confirm_at_once(s: Spoiler, run: Record) -> None:
-    """The confirm of a run moves to the moment after its enqueue."""
+    """Move the confirm of a run to just after its enqueue."""
     prod, first = run["prod"], run["pfirst"]
     last = first + run["last"] - run["first"]
     s.ledgers.cut([r for _, r in s.ledgers.every("confirmed") if r["prod"] == prod], first, last)
@@ -244,13 +247,13 @@ def early_backup_disk(s: Spoiler) -> bool:
 
 
 def copy_differs(s: Spoiler) -> bool:
-    """At a quiesce point one node does not list an id."""
+    """At a consistency checkpoint, one node does not list an id."""
     noted: dict[str, Counter[Process]] = {}
     for process, record in s.ledgers.every("quiesce"):
         noted.setdefault(record["name"], Counter())[process] += 1
     for process, listed in s.places("quiesce"):
         nodes = noted[listed["name"]]
-        # without its only line it would not be at the point at all
+        # without its only record it would not be part of the checkpoint
         alone = nodes[process] == 1 and listed["first"] == listed["last"]
         if len({writer for writer, _ in nodes}) < 2 or listed["first"] > listed["last"] or alone:
             continue
@@ -273,7 +276,7 @@ def never_published(s: Spoiler) -> bool:
 
 
 def unsent(s: Spoiler) -> bool:
-    """Enqueued for a session, with tags that it never came to."""
+    """Messages are enqueued for a session with tags that it never sent."""
     sent = s.shuffled(s.ledgers.every("sent"))
     if not sent:
         return False
@@ -287,7 +290,7 @@ def unsent(s: Spoiler) -> bool:
 
 
 def unaccounted(s: Spoiler) -> bool:
-    """Of a publisher without a ledger, gone from the last primary."""
+    """Messages of a publisher without a ledger vanish from the last primary."""
     queue, owner, view = s.some_queue(), s.facts.owner, s.history.cluster.epoch
     ids = s.fresh_ids(queue, view, 3)
     s.enqueue(owner, view, queue, ids, None, None)

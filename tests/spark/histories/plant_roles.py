@@ -1,4 +1,4 @@
-"""Faults of primaries, disks, quarantine and of the ledgers themselves. As `plant`."""
+"""Faults of primaries, disks, quarantine and the ledgers themselves; rules as in `plant`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.spark.records import Process, Record
 
 
 def acked_returned(s: Spoiler) -> bool:
-    """Half a minute after the primary dequeued it, it delivers an acked id to somebody else."""
+    """Long after it dequeued an acked id, the primary delivers it to another consumer."""
     owner, view, end = s.facts.owner, s.history.cluster.epoch, s.history.cluster.now
     prompt = prompt_consumers(s, owner[0])
     for process, gone in s.places("dequeue"):
@@ -40,7 +40,7 @@ def acked_returned(s: Spoiler) -> bool:
 
 
 def prompt_consumers(s: Spoiler, node: str) -> set[Process]:
-    """Living consumers whose clock is bound closely from both sides by what they had from this broker."""
+    """Live consumers whose clock is bounded closely on both sides by messages from this broker."""
     below: set[str] = set()
     above: set[str] = set()
     for known in s.facts.ids.values():
@@ -75,7 +75,7 @@ def dequeued_twice(s: Spoiler) -> bool:
 
 
 def unexplained(s: Spoiler) -> bool:
-    """A consumer acked, and the primary gives another reason, or none."""
+    """A consumer acked, but the primary records another reason, or none."""
     for process, gone in s.places("dequeue"):
         if gone.get("reason") != "acked":
             continue
@@ -90,7 +90,7 @@ def unexplained(s: Spoiler) -> bool:
 
 
 def two_primaries(s: Spoiler) -> bool:
-    """A backup opens an epoch that is another's."""
+    """A backup opens an epoch that belongs to another node."""
     views = [view for view, _ in s.facts.promotes[:-1]]
     for view in s.rng.sample(views, len(views)):
         owner = next(p for v, p in s.facts.promotes if v == view)
@@ -104,7 +104,7 @@ def two_primaries(s: Spoiler) -> bool:
 
 
 def overlap(s: Spoiler) -> bool:
-    """A former primary still enqueues and confirms in its epoch, long after another began the next."""
+    """A former primary still enqueues and confirms in its epoch, long after another opened the next one."""
     old = [(view, p) for view, p in s.facts.promotes[:-1]]
     for view, owner in s.rng.sample(old, len(old)):
         later = {v for v, p in s.facts.promotes if v > view and p[0] != owner[0]}
@@ -127,7 +127,7 @@ def overlap(s: Spoiler) -> bool:
 
 
 def enqueued_by_two(s: Spoiler) -> bool:
-    """What a backup copied it says to have enqueued itself."""
+    """A backup records messages that it copied as enqueued by itself."""
     for _, copy in s.places("backup_enqueue"):
         if (
             copy["epoch"] != copy["view"]
@@ -168,7 +168,7 @@ def quarantined_though_served(s: Spoiler) -> bool:
 
 
 def quarantine_missing(s: Spoiler) -> bool:
-    """A primary that was killed came back, and what only its disk had was never exported."""
+    """A killed primary rejoins, but never exports messages that only its disk had."""
     on_disk: set[tuple[Process, int, int]] = set()
     for process, noted in s.ledgers.every("durable"):
         on_disk.update((process, noted["epoch"], n) for n in range(noted["first"], noted["last"] + 1))
@@ -190,7 +190,7 @@ def quarantine_missing(s: Spoiler) -> bool:
 
 
 def torn(s: Spoiler) -> bool:
-    """A backup applied a transaction but for one of its publishes."""
+    """A backup applies all of a transaction except one publish."""
     acked = {
         (r["epoch"], r["peer"], n) for _, r in s.facts.replicated for n in range(r["first"], r["last"] + 1)
     }
@@ -200,7 +200,9 @@ def torn(s: Spoiler) -> bool:
         copies_of = s.ledgers.every("backup_enqueue")
         mine = [(p, r) for p, r in copies_of if (r["view"], r["n"], r.get("prod")) == place]
         givers = {p for p, r in s.ledgers.every("enqueue") if (r["view"], r["n"], r.get("prod")) == place}
-        for process in sorted({p for p, _ in mine} - givers):  # of a copy that says it enqueued a part, not
+        for process in sorted(
+            {p for p, _ in mine} - givers
+        ):  # not a node that recorded part of it as enqueued by itself
             copies = [r for p, r in mine if p == process]
             entered = {r["pfirst"] + i for r in copies for i in range(r["last"] - r["first"] + 1)}
             if len(entered) < 2 or (commit["view"], process[0], commit["n"]) not in acked:
@@ -225,7 +227,7 @@ def take(s: Spoiler, runs: list[Record]) -> bool:
 
 
 def gap(s: Spoiler) -> bool:
-    """A record of no weight is not there: its number is."""
+    """A heartbeat record is missing, which leaves a gap in the record numbers."""
     for process, beat in s.places("heartbeat"):
         s.gaps.append((process, beat))
         return True
@@ -243,7 +245,7 @@ def endless(s: Spoiler) -> bool:
 
 
 def torn_tail(s: Spoiler) -> bool:
-    """What a kill leaves of the line that was being written."""
+    """A kill leaves half a line at the end of a ledger."""
     for process in sorted(s.ledgers.records):
         if process not in s.facts.sealed and process[0] in {node.name for node in s.history.cluster.nodes}:
             s.ledgers.torn[process] = '{"v":2,"writer":"' + process[0]

@@ -1,4 +1,4 @@
-"""What each process of `make soak-ledgers` does: one Spark, and one trial after another."""
+"""The work of each process of `make soak-ledgers`: one Spark, and one trial after another."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _session: SparkSession | None = None
-"""Of this process."""
+"""The session of this process."""
 
 
 def begin(spark: bool) -> None:
-    """First of all in each process."""
+    """Called first in each process."""
     from spark import session
 
     global _session
@@ -29,8 +29,11 @@ def begin(spark: bool) -> None:
 
 
 def run(seed: int, keep: Path | None, messages: int | None, faults: Sequence[str] | None) -> trial.Trial:
-    """`keep`: leave the ledgers there. Every other seed is pruned, too. What breaks down is told as a
-    difference, for the others are worth having."""
+    """Run the trial of one seed. Every other seed is also pruned.
+
+    `keep`: leave the ledgers in this folder. An exception is reported as a difference, so that the other
+    trials go on.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         folder = (keep or Path(temporary)) / str(seed)
         try:

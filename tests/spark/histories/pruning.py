@@ -1,9 +1,9 @@
-"""Pruned ledgers: of what was planted, whatever lies above the horizon is still found, and nothing else.
+"""Pruned ledgers: every planted fault above the horizon is still found, and nothing else.
 
-The horizon is worked out here from the records themselves, those that went and those that stand for them:
-the highest id of each queue and epoch, and the highest tag of each session, in any ledger that was pruned.
-A loss is of what was confirmed, by tag: where the confirm went and the id did not, it is unaccounted for; and
-whether it was confirmed too early is not to be known.
+The horizon is computed here from the pruned records themselves: the highest id of each queue and epoch, and
+the highest tag of each session, in any pruned ledger. A loss concerns confirmed messages, by tag. If the
+confirm was pruned and the id was not, the id is unaccounted for instead, and an early confirm cannot be
+found.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ def every(series: Series) -> list[dict[str, Any]]:
 
 
 def prune_at(folder: Path, seed: int) -> tuple[Floors, Set[Id]]:
-    """Prune all ledgers up to one moment, as a nightly job does; how far ids and tags got in what went, and
-    the ids whose confirms went."""
+    """Prune all ledgers up to one moment, as a nightly job does.
+
+    Returns the highest pruned id or tag of each key, and the ids whose confirms were pruned.
+    """
     whole = find([folder])[0]
     times = [record["ts_us"] for series in whole for record in every(series)]
     moment = random.Random(seed).randint(min(times), max(times))
@@ -93,7 +95,7 @@ def above(named: Named, floors: Floors) -> Named | None:
 
 
 def renamed(expected: Iterable[Named], unconfirmed: Set[Id]) -> set[Named]:
-    """What rests on confirms that are gone, as what is left of the ledgers tells of it."""
+    """The expected findings as the remaining ledgers show them, with those confirms gone."""
     out: set[Named] = set()
     ids: dict[tuple[str, Any, Any, Any, Any], set[int]] = defaultdict(set)
     for named in expected:
@@ -111,7 +113,7 @@ def renamed(expected: Iterable[Named], unconfirmed: Set[Id]) -> set[Named]:
 
 
 def differences(expected: Set[Named], session: SparkSession, folder: Path, seed: int) -> list[str]:
-    """Prune ledgers in which this is to be found, and reconcile what is left."""
+    """Prune ledgers with these expected findings, and reconcile what remains. Returns the differences."""
     from spark.reconcile.input.read import find_ledgers
     from spark.reconcile.job import reconcile
     from tests.spark.histories.trial import told

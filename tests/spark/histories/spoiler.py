@@ -1,4 +1,5 @@
-"""Tools for planting: picks places that no other fault has touched, and keeps what must be found."""
+"""Tools for planting faults: choose places that no other fault has touched, and collect the expected
+findings."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.spark.histories.oracle import Named
 from tests.spark.records import Process, Record, runs
 
 MARGIN = 3
-"""Ids left alone on both sides of a fault, so that no two are found as one."""
+"""Ids left alone on both sides of a fault, so that two faults are not found as one."""
 
 
 class Spoiler:
@@ -23,7 +24,7 @@ class Spoiler:
         self.facts = Facts(history.ledgers)
         self.claimed: set[Key] = set()
         self.numbers: dict[tuple[Any, ...], set[int]] = defaultdict(set)
-        """What must be found: the numbers of (kind, queue, epoch, prod, note)."""
+        """The expected findings: (kind, queue, epoch, prod, note) -> numbers."""
         self.gaps: list[tuple[Process, Record]] = []
         self.endless: list[Process] = []
         self.sessions = 90
@@ -48,7 +49,7 @@ class Spoiler:
         return out
 
     def piece(self, record: Record, good: Callable[[Key], bool], most: int = 4) -> range | None:
-        """Some of a record's ids that are all good and that nobody claimed; they are claimed now."""
+        """Claim some ids of a record that are all `good` and unclaimed. Returns None if there are none."""
         queue, epoch = record["queue"], record["epoch"]
         size = self.rng.randint(1, most)
         starts = list(range(record["first"], record["last"] - size + 2))
@@ -72,7 +73,7 @@ class Spoiler:
         yield from self.shuffled(self.ledgers.every(*kinds))
 
     def about(self, record: Record, *kinds: str) -> list[Record]:
-        """All records of these kinds in the queue and epoch of this one."""
+        """All records of these kinds in the same queue and epoch as this one."""
         where = record["queue"], record["epoch"]
         return [r for _, r in self.ledgers.every(*kinds) if (r["queue"], r["epoch"]) == where]
 
@@ -85,7 +86,7 @@ class Spoiler:
     # -- at the end of a ledger
 
     def at_end(self, process: Process, kind: str, view: int | None = None, **fields: Any) -> Record:
-        """Before the seal, or last in the ledger of a process that was killed, at the time of the end."""
+        """Add a record at the end: before the seal, or last in the ledger of a killed process."""
         records = self.ledgers.records[process]
         sealed = records[-1]["kind"] == "seal"
         like = {"ts_us": self.history.cluster.now, "view": records[-1]["view"] if view is None else view}
@@ -97,7 +98,7 @@ class Spoiler:
         return range(first, first + count)
 
     def session(self) -> tuple[Process, str]:
-        """A producer process, and a session of it that nobody used."""
+        """A producer process, and an unused session of it."""
         producer = self.rng.choice(self.history.cluster.producers)
         self.sessions += 1
         return producer.process, f"{producer.name}.{self.sessions}/1"
@@ -109,7 +110,7 @@ class Spoiler:
     def enqueue(
         self, owner: Process, view: int, queue: str, ids: range, prod: str | None, tag: int | None
     ) -> None:
-        """A run of its own position, acknowledged by whoever was in sync then."""
+        """Enqueue a run at a new position, acked by the backups that were in sync last."""
         n = max((n for v, n in self.facts.at if v == view), default=0) + 1000 + len(self.facts.at)
         self.facts.at[view, n] = []
         where = {"queue": queue, "epoch": view, "first": ids[0], "last": ids[-1], "prod": prod, "pfirst": tag}

@@ -1,7 +1,7 @@
-"""One trial: a history from a seed, faults planted in it, and three lists that must be equal.
+"""One trial: a history from a seed, planted faults, and three lists that must be equal.
 
-What was planted; what the Spark job finds; what the oracle finds. A trial is named by its seed alone:
-`python -m tests.spark.histories --first SEED --histories 1` runs it again.
+The lists are the planted faults, the findings of the Spark job, and those of the oracle. The seed alone
+identifies a trial: `python -m tests.spark.histories --first SEED --histories 1` repeats it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FAULTS: dict[str, Fault] = {
     )
 }  # fmt: skip
 RARE = frozenset({"gap", "endless"})
-"""They turn what was not seen into unknown: most histories have none."""
+"""Faults that turn findings of absence into unknown: most histories have none."""
 OF_LEDGERS = frozenset({"gap", "torn-tail"})
-"""Findings about records, not messages: compared apart."""
+"""Findings about records, not messages; compared separately."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Trial:
 
 
 def draw_faults(seed: int) -> list[str]:
-    """No fault in every sixth history, else a mix; most of all kinds where the seed says so."""
+    """Names of faults: none in every sixth history, otherwise a mix, and in every fifth all common ones."""
     rng = random.Random(seed ^ 0xFA17)
     kind = rng.random()
     if kind < 1 / 6:
@@ -103,7 +103,8 @@ def told(answer: dict[str, Any]) -> dict[str, set[Named]]:
 
 
 def compare(trial: Trial, folder: Path, answer: dict[str, Any] | None) -> Trial:
-    """Fills in `differences`: none is a success. Without an answer only plan and oracle are compared."""
+    """Fill in `differences`; none is a success. Without `answer`, only the plan and the oracle
+    are compared."""
     judged = oracle.judge(folder)
     say = trial.differences.append
     found = judged.findings["violation"] | judged.findings["unknown"]
@@ -114,7 +115,7 @@ def compare(trial: Trial, folder: Path, answer: dict[str, Any] | None) -> Trial:
         say(f"planted without an end {trial.endless}; the oracle: {judged.endless}")
     due = "not provable" if trial.gaps or trial.endless else "proven"
     if not trial.expected and judged.verdict != due:
-        say(f"no message was spoiled, which is {due}, and the oracle says {judged.verdict}")
+        say(f"no message was spoiled: expected {due}, but the oracle says {judged.verdict}")
     if answer is None:
         return trial
     spark = told(answer)
@@ -130,7 +131,7 @@ def compare(trial: Trial, folder: Path, answer: dict[str, Any] | None) -> Trial:
         say(f"planted without an end {trial.endless}, Spark sees {endless}")
     numbered = {(f["prod"], *map(tuple, f["ranges"])) for f in answer["findings"] if f["kind"] == "gap"}
     if numbered != {(f"{writer}#{incarnation}", (a, b)) for writer, incarnation, a, b in trial.gaps}:
-        say(f"planted gaps {trial.gaps}, and among Spark's findings are {numbered}")
+        say(f"planted gaps {trial.gaps}, but Spark's findings have {numbered}")
     if answer["verdict"] != judged.verdict:
         say(f"Spark says {answer['verdict']} ({answer['missing'][:2]}), the oracle {judged.verdict}")
     return trial
@@ -146,8 +147,10 @@ def run(
     session: SparkSession | None, seed: int, folder: Path, messages: int | None = None,
     faults: Sequence[str] | None = None, *, pruned: bool = False,
 ) -> Trial:  # fmt: skip
-    """The whole trial of a seed, in a folder of its own. `pruned`: at last what is left of the ledgers when
-    they are pruned is reconciled again."""
+    """Run the whole trial of a seed in a folder of its own.
+
+    `pruned`: at the end, also prune the ledgers and reconcile what remains.
+    """
     trial = make(seed, folder, messages, faults)
     answer = None
     if session is not None:
