@@ -41,4 +41,4 @@ def run(seed: int, keep: Path | None, messages: int | None, faults: Sequence[str
         except Exception as error:
             wanted = trial.draw_faults(seed) if faults is None else list(faults)
             what = f"  not judged: {type(error).__name__}: {error}"
-            return trial.Trial(seed, Plan.draw(seed), wanted, set(), set(), 0, [what])
+            return trial.Trial(seed, Plan.draw(seed), wanted, set(), set(), set(), 0, [what])
