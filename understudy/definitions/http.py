@@ -134,7 +134,7 @@ async def _body(request: web.Request) -> bytes:
             if len(body) > LARGEST:
                 raise DefinitionsError(f"larger than {LARGEST} octets")
     except web.RequestPayloadError:
-        raise DefinitionsError("the body is not what its headers say") from None
+        raise DefinitionsError("the body does not match its headers") from None
     return bytes(body)
 
 

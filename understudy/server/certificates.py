@@ -1,9 +1,10 @@
-"""The node's TLS as configured: read at the start, looked at every second, said when it runs out.
+"""The node's TLS files: read at the start, checked for changes every second, with a warning before the
+certificate expires.
 
-Owner: the daemon. The files are read again by themselves some seconds after they have changed, and at once at
-SIGHUP; connections that are open live on, new ones get what is new. A certificate that others would refuse is
-taken at the start, with a warning: its node can still serve whoever does not look, and its data. Read again
-it is not, while the one in use is better.
+Owner: the daemon. Changed files are read again some seconds after the change, and at once on SIGHUP. Open
+connections stay as they are; new ones use the new files. At the start, a certificate that others would refuse
+is used, with a warning: the node still has its data, and can serve clients that do not check it. When files
+are read again, such a certificate is refused while the one in use is better.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from understudy import codes
 from understudy.config.settings import ConfigError, Settings
 
 LOOK = 1.0
-"""Seconds between two looks at the files; each costs a `stat` of four files at most."""
+"""Seconds between two checks of the files. Each check is a `stat` of at most four files."""
 WARN = 14 * 86400.0
-"""A certificate that is good for less than so many seconds is spoken of, once a day."""
+"""Seconds before the expiry of the certificate from which on there is a warning once a day."""
 AGAIN = 86400.0
 
 _LOG = logging.getLogger("understudy")
 
 
 def tls_of(settings: Settings) -> Tls | None:
-    """None: nothing of the configuration needs any. Raises ConfigError, which names the key and the file."""
+    """None if the configuration has no certificate. Raises ConfigError, which names the key and the file."""
     tls = settings.tls
     if tls.certificate is None or tls.key is None:
         return None
@@ -40,7 +41,7 @@ def tls_of(settings: Settings) -> Tls | None:
 
 
 class CertificateWatch:
-    """Keeps a `Tls` up to date on the event loop that runs, until `stop`. `wall`: seconds since 1970."""
+    """Keeps a `Tls` up to date on the running event loop until `stop`. `wall`: seconds since 1970."""
 
     def __init__(self, tls: Tls, wall: Callable[[], float] = time.time) -> None:
         self._tls = tls
@@ -55,7 +56,7 @@ class CertificateWatch:
         self._arm()
 
     def read(self) -> None:
-        """At SIGHUP: now, whether they have changed or not."""
+        """On SIGHUP: read the files now, changed or not."""
         if self._tls.read(self._wall()):
             self._renewed()
         self._warn()
@@ -79,7 +80,7 @@ class CertificateWatch:
         self._judge()
 
     def _judge(self) -> None:
-        """Of what is in use. That it has run out, `_warn` says, and goes on saying."""
+        """Warn if others refuse the certificate in use. `_warn` reports an expired one, repeatedly."""
         now = self._wall()
         flaw = self._tls.flaw(now)
         if flaw is not None and now < self._tls.expires_at:

@@ -1,8 +1,8 @@
-"""The node's API on a Unix socket, for what manages it on the same machine: the resource agent.
+"""The node's API on a Unix socket, for the resource agent on the same machine.
 
-Role: what `http.py` has, without a password: whoever may open the socket, which is its owner and root, is an
-administrator. `/api/status` also tells how the disk is. Owner: the daemon, which makes the socket last and
-removes it at its end; one that a dead process has left behind is replaced.
+Role: the same as `http.py`, without a password. Whoever may open the socket is an administrator: its owner
+and root. `/api/status` also reports the state of the disk. Owner: the daemon, which makes the socket last and
+removes it at its end. A socket that a dead process left behind is replaced.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from understudy.server.http import HttpServer
 
 
 class ControlServer(HttpServer):
-    """`start_at`, then `close`; both on the event loop."""
+    """Call `start_at`, then `close`, both on the event loop."""
 
     BROWSERS = False
     VOUCHES = True
     disk: DiskProbe | None = None
-    """Asked at each status."""
+    """Read for each status."""
     _bound: tuple[Path, int] | None = None
 
     async def start_at(self, path: Path) -> None:
-        """Listen there, for the owner alone. Raises OSError, also where another process listens."""
+        """Listen at `path`, for its owner alone. Raises OSError, also if another process listens there."""
         listener = _listener(path)
         self._bound = path, path.stat().st_ino
         await self._prepare()
@@ -51,11 +51,12 @@ class ControlServer(HttpServer):
         return web.json_response(self._node.status() | disk)
 
     async def _ask(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
-        """As the node's own resource manager."""
+        """Commands come from the node's own resource manager, not from an operator."""
         return await self._answered(command, args)
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
-        """Definitions are declared over AMQP, as some user, and ask for a name and password here too."""
+        """Commands need no login here. Importing definitions does, because they are declared over AMQP as
+        some user."""
         return None
 
     def _is_near(self, request: web.Request) -> bool:
@@ -63,7 +64,7 @@ class ControlServer(HttpServer):
 
 
 def _listener(path: Path) -> socket.socket:
-    """Bound, listening, and closed to other users from its first moment on."""
+    """A bound and listening socket, which other users can never open."""
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         _clear(path)
@@ -81,7 +82,8 @@ def _listener(path: Path) -> socket.socket:
 
 
 def _clear(path: Path) -> None:
-    """Take away the socket of a process that has died. OSError (EADDRINUSE) if it is alive, or no socket."""
+    """Remove the socket of a dead process. Raises OSError (EADDRINUSE) if the process lives, or if the path
+    is no socket."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
@@ -91,4 +93,4 @@ def _clear(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
         except BlockingIOError:
-            return  # so many wait to be let in: somebody is there
+            return  # its queue of connections is full: the process lives

@@ -1,8 +1,8 @@
-"""Puts broker, replication, store, ledger and sockets together from a configuration, and runs them.
+"""Builds broker, replication, store, ledger and sockets from a configuration, and runs them.
 
 Role: the only place that builds a real `Node`. Called by the `serve` command; returns when the process is to
-end. SIGTERM and SIGINT end it gracefully: clients are told (320), everything is flushed, the ledger gets its
-inventory and its seal.
+end. SIGTERM and SIGINT end it gracefully: clients get a close (320), everything is flushed, and the ledger
+gets its inventory and its seal.
 """
 
 from __future__ import annotations
@@ -62,17 +62,16 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class CannotStart(CodedError):
-    """Why the node does not run."""
+    """Why the node cannot run."""
 
 
 class _WakingStore(SegmentStore):
-    """Asks the shell for a tick whenever `durable` has moved; the sync thread calls, `wake` may be called by
-    any.
-    """
+    """Asks the shell for a tick whenever `durable` has moved. The sync thread calls it; any thread may call
+    `wake`."""
 
     wake: Callable[[], None] = staticmethod(lambda: None)
     busy_since: float | None = None
-    """Since when a group has been on its way to the disk."""
+    """Since when a group has been written to the disk; None if none is."""
 
     def write_group(self) -> bool:
         self.busy_since = now()
@@ -98,7 +97,7 @@ class _WakingStore(SegmentStore):
 
 @dataclass(slots=True)
 class _Parts:
-    """What one node is made of."""
+    """The parts of one node."""
 
     node: Node
     store: Store
@@ -110,8 +109,8 @@ class _Parts:
 
 
 def serve_until_stopped(settings: Settings) -> str | None:
-    """Run a node until a signal (None) or until it must stop of itself (why). Raises CannotStart, and
-    ConfigError for files of TLS that are no use."""
+    """Run a node until a signal (returns None), or until it must stop by itself (returns why). Raises
+    CannotStart, and ConfigError for unusable TLS files."""
     notifier = Notifier()
     try:
         parts = _build(settings, notifier)
@@ -130,7 +129,7 @@ def serve_until_stopped(settings: Settings) -> str | None:
 
 
 def speak_amqp10(broker: Broker) -> None:
-    """Where its engine is installed."""
+    """Accept AMQP 1.0, if its engine is installed."""
     try:
         from broker.amqp10.connection import PROTOCOLS
     except ImportError:
@@ -140,7 +139,7 @@ def speak_amqp10(broker: Broker) -> None:
 
 
 def users_of(settings: Settings) -> tuple[User, ...]:
-    """Configured users, or the defaults; with the identity of the pair, where there is one."""
+    """The configured users or the default ones, and the identity of the pair if there is one."""
     auth = settings.auth
     others = _peers(settings.ha)
     if auth.default_user is not None:
@@ -154,19 +153,18 @@ def users_of(settings: Settings) -> tuple[User, ...]:
 
 
 def _peers(ha: HaSection) -> list[User]:
-    """Who may open the link. Everybody knows the default password: it is good from loopback only, and only
-    for a pair. A standalone broker has such a user once it has a password, for brokers that follow its
-    queues.
-    """
+    """The users who may open the link. The default password is public: it is accepted from loopback only, and
+    only in a pair. A standalone broker has such a user only with a password of its own, for brokers that
+    mirror its queues."""
     if ha.is_well_known and not ha.brokers:
         return []
     return [User(ha.username, frozenset({HA}), password=ha.password, loopback_only=ha.is_well_known)]
 
 
 def _build(settings: Settings, notifier: Notifier) -> _Parts:
-    """Lock the data directory and put the node together; nothing is served and nothing is sent yet."""
+    """Lock the data directory and build the node. Nothing is served or sent yet."""
     tls = None
-    if settings.tls.certificate is not None:  # only then is its library worth the time of its imports
+    if settings.tls.certificate is not None:  # its library takes long to import
         from understudy.server.certificates import tls_of
 
         tls = tls_of(settings)
@@ -220,8 +218,8 @@ def _tell(notifier: Notifier, ledger: LedgerPort, text: str) -> None:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is not swapped out, as the kernel counts it. The file stays open: it is
-    asked while no other could be opened, too."""
+    """Memory of this process that is not swapped out, as the kernel counts it. Its file stays open, because
+    it must be readable when no other file can be opened."""
     return int(os.pread(_statm(), 200, 0).split()[1]) * _PAGE
 
 
@@ -254,7 +252,7 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
 
 
 def _memory_share(share: float) -> int | None:
-    """Of the machine's memory, in bytes; None where the kernel does not say."""
+    """A share of the machine's memory, in bytes; None if the kernel does not report it."""
     try:
         return int(share * _PAGE * os.sysconf("SC_PHYS_PAGES"))
     except (ValueError, OSError):
@@ -262,7 +260,8 @@ def _memory_share(share: float) -> int | None:
 
 
 def _paging_limit(settings: Settings) -> int:
-    """Bytes; the lesser of what is configured, or the default, and the limit at which publishers wait."""
+    """In bytes: the configured limit or the default, but at most the memory limit at which publishers are
+    paused."""
     limit = settings.broker.paging_limit or _memory_share(_PAGING_SHARE) or 1 << 40
     return min(limit, settings.broker.memory_limit or limit)
 
@@ -311,7 +310,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     again = _nothing_to_read if watch is None else watch.read
     loop.add_signal_handler(signal.SIGHUP, again)
     parts.notifier.starting("holds its data directory, and reads the store")
-    gc.disable()  # a million messages that a start makes hold no cycles; the shell sees to it from then on
+    gc.disable()  # reading a million messages makes no cycles; later the shell collects
     try:
         node.start(now(), wall_ms())
     except StoreError as error:
@@ -333,11 +332,11 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     finally:
         beats.cancel()
         parts.notifier.stopping()
-        # A node that must end of itself does and says nothing more; what it would write now may be wrong.
+        # A node that must stop by itself writes and sends nothing more, because it might be wrong.
         if stopped is None and node.stopped is None:
             node.stop(now())
             await shell.close(settings.broker.stop_timeout)
-        else:  # the sooner its links close, the surer its backup is that it serves no more
+        else:  # closed links tell the backup that this node no longer serves
             await shell.close(0.0)
         passwords.close()
         if watch is not None:
@@ -355,7 +354,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
 
 
 async def _beats(ledger: LedgerPort, seconds: float) -> None:
-    """Heartbeats of the ledger, on the loop that serves: silence means that nothing is served either."""
+    """Write heartbeats to the ledger from the loop that serves clients: silence means nothing is served."""
     while isinstance(ledger, LedgerSink):
         ledger.beat()
         await asyncio.sleep(seconds)
@@ -377,8 +376,8 @@ def _watch(tls: Tls | None) -> CertificateWatch | None:
 
 
 def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver | None:
-    """Who carries this node's questions to its authority, if that is outside of the pair. CannotStart if it
-    cannot be asked at all."""
+    """Carries requests to the authority, if it is outside the pair. Raises CannotStart if the authority
+    cannot be used."""
     if settings.ha.authority != "pacemaker":
         return None
     from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words
@@ -392,7 +391,7 @@ def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver 
 
 
 async def _listen(settings: Settings, shell: Shell, tls: Tls | None) -> None:
-    """Open every listener, or none for long: the first that cannot be opened ends the start."""
+    """Open all listeners. The first that cannot be opened ends the start."""
     apart = settings.ha.listen
     clients = Door.ANY if apart is None else Door.CLIENTS
     for address in settings.broker.listen:
@@ -419,8 +418,8 @@ async def _open(shell: Shell, address: HostPort, door: Door, tls: Callable[[], S
 async def _start_http(
     settings: Settings, parts: _Parts, shell: Shell, doors: list[HttpServer], space: Room
 ) -> None:
-    """The doors of HTTP, if any is wanted; only then is aiohttp worth its third of a second of imports. They
-    are in `doors` from before they are open."""
+    """Open the HTTP listeners, if any is configured. Imports aiohttp only then, which takes a third of a
+    second. Each listener is in `doors` before it opens."""
     broker = settings.broker
     if broker.http is None and broker.control is None:
         return

@@ -1,8 +1,8 @@
-"""Does the disk still answer? Asked by whoever watches the node, never by the node itself.
+"""Tests whether the disk answers. The resource agent asks; the node itself never does.
 
-Role: each `look` starts, unless one is under way, a write and sync of a few bytes in the data directory, on a
-thread of its own, and tells how long the present one has taken so far. So the event loop answers at once,
-and a disk that hangs is seen although nobody publishes. Owner: the control socket.
+Role: each `look` starts a write and sync of a few bytes in the data directory, on its own thread, unless one
+is under way. It reports how long the current write has taken. So the event loop is never blocked, and a
+hanging disk is noticed even if nobody publishes. Owner: the control socket.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 FILE = "disk-probe"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""A full disk answers; publishers are paused before, and the store ends the node when it cannot write."""
+"""A full disk does answer. Publishers are paused before, and the store stops the node if it cannot write."""
 
 
 class DiskProbe:
-    """One data directory. `look` on the event loop, at most one thread at a time."""
+    """Probes one data directory. Call `look` on the event loop. At most one thread runs at a time."""
 
     def __init__(
         self, directory: Path, clock: Callable[[], float],
         busy_since: Callable[[], float | None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`busy_since`: since when the store has waited for the disk; None while it does not."""
+        """`busy_since`: time since which the store has waited for the disk; None if it does not wait."""
         self._path = directory / FILE
         self._clock = clock
         self._busy_since = busy_since
@@ -35,11 +35,13 @@ class DiskProbe:
         self._failed: str | None = None
 
     def look(self) -> dict[str, Any]:
-        """`stalled_for`: seconds for which the oldest write has been under way; `latency`: seconds that the
-        last one took, None before the first; `failed`: what the disk said to it instead, if it refused.
-        """
+        """`stalled_for`: seconds since the start of the oldest write under way. `latency`: seconds that the
+        last probe took; None before the first has ended. `failed`: the error of the last probe, or None."""
         now = self._clock()
-        latency, failed = self._latency, self._failed  # before the next write, which may be quick
+        latency, failed = (
+            self._latency,
+            self._failed,
+        )  # read before the next probe starts, which may end at once
         if self._began is None:
             self._began = now
             threading.Thread(target=self._probe, args=(now,), name="disk-probe", daemon=True).start()

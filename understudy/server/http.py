@@ -1,10 +1,10 @@
 """The node over HTTP: metrics for Prometheus, health for load balancers and resource managers, status,
-promotion.
+promotion and definitions.
 
-Role: a second door to what `Node.status` and `Node.manage` say; lives on the broker's event loop and does
-nothing that blocks it. Owner: the daemon. Reading is open to whoever reaches the port; promote, demote and
-switchover ask for an administrator by HTTP basic authentication, and for POST. So do definitions, both ways.
-Pages in a browser are kept out (`http_guard`).
+Role: HTTP access to `Node.status` and `Node.manage`. Runs on the broker's event loop and never blocks it.
+Owner: the daemon. Reading needs no login. Promote, demote, switchover and both directions of definitions need
+an administrator, by HTTP basic authentication; commands need POST. Requests by pages in a browser are refused
+(`http_guard`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded
 
 _PATIENCE = 10.0
-"""Seconds that a password may wait for its check."""
+"""Maximum seconds that a password waits for its check."""
 _GOODBYE = 2.0
-"""Seconds that requests get to end when the node stops."""
+"""Seconds for open requests to finish when the node stops."""
 _LOG = logging.getLogger("understudy.http")
 
 
 class _OneLine(logging.Filter):
-    """A request that is none, or is broken off, is the visitor's affair, and worth one line."""
+    """Logs a malformed or aborted request in one line without a traceback: it is the fault of the client."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -71,12 +71,12 @@ class Manageable(Protocol):
 
 
 class HttpServer:
-    """One listener. `start`, then `close`; both on the event loop."""
+    """One listener. Call `start`, then `close`, both on the event loop."""
 
     BROWSERS = True
-    """Whether one can reach it."""
+    """Whether a browser can reach this listener."""
     VOUCHES = False
-    """Whether it may be a resource manager that asks, which says that another node is off."""
+    """Whether the client may be a resource manager, whose word that another node is off counts."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class HttpServer:
         hosts: Iterable[str] = (),
         limits: Limits = LIMITS,
     ) -> None:
-        """`clock` is the one the node is driven by; `tick_soon` asks the shell for a tick after a command.
-        `amqp`: where a client on this machine reaches the node. `visitors`: the most connections at a
-        time; see `Places`. `hosts`: names under which clients find this node."""
+        """`clock` is the clock that drives the node. `tick_soon` asks the shell for a tick after a command.
+        `amqp`: where a client on this machine reaches the node. `visitors`: maximum connections at a time;
+        see `Places`. `hosts`: names by which clients find this node."""
         self._node = node
         self._logins = logins
         self._clock = clock
@@ -108,7 +108,7 @@ class HttpServer:
         self._definitions = DefinitionsApi(self._ask, amqp, limits.upload)
 
     async def start(self, address: HostPort) -> HostPort:
-        """Listen; the address as bound. Raises OSError."""
+        """Listen. Returns the bound address. Raises OSError."""
         await self._prepare()
         self._server = await listen(self._visit, address.host, address.port)
         bound = self._server.sockets[0].getsockname()
@@ -137,7 +137,7 @@ class HttpServer:
     async def _let_in(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Every request, whatever it asks for."""
+        """Every request passes here: checks its headers, and notes its begin and end."""
         self._places.begins(transport := request.transport)
         try:
             refusal = self._guard_refusal(request)
@@ -153,7 +153,7 @@ class HttpServer:
         return None
 
     def _visit(self) -> asyncio.BaseProtocol:
-        """For one connection more."""
+        """A protocol for a new connection."""
         assert self._runner is not None and self._runner.server is not None
         return self._places.take(self._runner.server)
 
@@ -221,7 +221,7 @@ class HttpServer:
         return await self._definitions.post(request, *_credentials(request.headers["Authorization"]))
 
     async def _arguments(self, request: web.Request) -> dict[str, Any]:
-        """The JSON object of the body; an empty body is an empty one."""
+        """The JSON object of the body, or an empty one for an empty body. Raises an HTTP error of aiohttp."""
         self._check_type(request)
         try:
             async with asyncio.timeout(self._places.limits.body):
@@ -229,14 +229,15 @@ class HttpServer:
         except TimeoutError:
             raise web.HTTPRequestTimeout(text=f"{codes.HTTP_TIMEOUT.say()}\n") from None
         except web.RequestPayloadError as error:
-            raise _bad("the body is not what its headers say") from error
+            raise _bad("the body does not match its headers") from error
         except TwiceThere as error:
             raise _bad(f"the body has {str(error)[:100]!a} twice") from error
         except ValueError as error:
             raise _bad("the body must be a JSON object") from error
 
     def _check_type(self, request: web.Request) -> None:
-        """A page may send anything else without being asked. Raises HTTPUnsupportedMediaType."""
+        """Require JSON as the content type. A page in a browser can send other types without permission.
+        Raises HTTPUnsupportedMediaType."""
         named = "Content-Type" in request.headers or request.body_exists
         if self.BROWSERS and named and request.content_type != JSON:
             raise web.HTTPUnsupportedMediaType(text=f"{codes.HTTP_NOT_JSON.say()}\n")
@@ -260,11 +261,11 @@ class HttpServer:
         return await answered
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
-        """None for an administrator."""
+        """The refusal of a command, or None for an administrator."""
         return await self._login_refusal(request)
 
     async def _login_refusal(self, request: web.Request) -> web.Response | None:
-        """None for an administrator who has logged in."""
+        """The refusal, or None for an administrator who gave the right password."""
         challenge = {"WWW-Authenticate": 'Basic realm="understudy", charset="UTF-8"'}
         name, password = _credentials(request.headers.get("Authorization", ""))
         answer: Answer | None = None
@@ -282,7 +283,7 @@ class HttpServer:
         return None
 
     async def _checked(self, login: Login) -> Answer:
-        """Who it is, or why not, within `_PATIENCE`."""
+        """The user, or why the login is refused. Waits at most `_PATIENCE`."""
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answer(found: Answer, _now: float) -> None:
@@ -301,7 +302,7 @@ class HttpServer:
             self._logins.withdraw(found)
 
     def _is_near(self, request: web.Request) -> bool:
-        """It comes from this machine."""
+        """Whether the request comes from this machine."""
         return _is_loopback(request.remote)
 
 
@@ -336,7 +337,7 @@ def _plain(good: bool, text: str) -> web.Response:
 
 
 def reachable(bound: HostPort) -> HostPort:
-    """Where a client on this machine finds a listener that is bound so: a wildcard is no address to go to."""
+    """Where a client on this machine reaches a listener with this bound address; loopback for a wildcard."""
     try:
         address = ipaddress.ip_address(bound.host)
     except ValueError:

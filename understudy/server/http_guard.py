@@ -1,9 +1,9 @@
-"""What the HTTP door refuses before it looks at a request: a page in an operator's browser is no client.
+"""Refuses HTTP requests that a page in an operator's browser may have sent.
 
-Role: pure checks of headers and of the form of a body. A page can have a browser send what it likes to this
-node, with the operator's password; what it cannot choose is `Host` (the name under which it found this node:
-DNS rebinding), `Origin`, `Sec-Fetch-Site`, and, unasked, a content type of JSON. Owner: `HttpServer`, which
-asks for each request. Each refusal is a code and one line.
+Role: pure checks of the headers and of the form of a body. A page can make a browser send almost any request
+to this node, with the operator's password. It cannot choose `Host` (the name by which the browser found this
+node: DNS rebinding), `Origin` and `Sec-Fetch-Site`. Nor can it send JSON as the content type without
+permission. Owner: `HttpServer`, which asks for each request. Each refusal is a code and one line.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 JSON = "application/json"
 LOOPBACK = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _OWN_PAGES = ("same-origin", "none")
-"""`none`: no page at all, but the operator."""
+"""`none`: the operator asked, not a page."""
 _PORTS = {"http": 80, "https": 443}
 _SHOWN = 100
 
 
 class Refusal(NamedTuple):
-    """`status`: of HTTP."""
+    """`status`: the HTTP status."""
 
     status: int
     said: Coded
 
 
 def names_of(settings: Settings) -> set[str]:
-    """What clients of HTTP may call this node: as the configuration calls it and its pair, and the machine
-    itself."""
+    """Names by which HTTP clients may address this node: those of the configuration, and the name of the
+    machine."""
     broker, ha = settings.broker, settings.ha
     own = [address for address in (broker.http, ha.listen) if address is not None]
     addresses = (*own, *broker.listen, *broker.tls_listen, *ha.brokers, *ha.public_brokers)
@@ -46,17 +46,17 @@ def names_of(settings: Settings) -> set[str]:
 
 
 class TwiceThere(ValueError):
-    """An object of a body has a key twice: whoever reads the first one and whoever reads the last differ."""
+    """An object in a body has the same key twice. Readers would differ on which value counts."""
 
 
 class Guard:
-    """`names`: what this node is known as, besides addresses and names of loopback."""
+    """`names`: names of this node, in addition to IP addresses and loopback names."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = {_bare(name) for name in (*LOOPBACK, *names)}
 
     def refusal(self, method: str, headers: Mapping[str, Collection[str]]) -> Refusal | None:
-        """Of a request with these headers, by their names in small letters."""
+        """The refusal of a request with these headers, or None. Names of headers are in lower case."""
         hosts = list(headers.get("host", ()))
         if len(hosts) > 1:
             return Refusal(
@@ -68,14 +68,14 @@ class Guard:
         return None if method in ("GET", "HEAD") else _foreign(host, headers)
 
     def _is_known(self, host: str) -> bool:
-        """No name means no look-up, and so nothing that an attacker can answer: browsers, health checks and
-        Prometheus may come by any address."""
+        """Whether `host` is an IP address or a known name. An IP address needs no DNS lookup that an attacker
+        could answer, so browsers, health checks and Prometheus may use any address."""
         name, _ = _split(host)
         return _is_address(name) or name in self._names
 
 
 def _foreign(host: str, headers: Mapping[str, Collection[str]]) -> Refusal | None:
-    """Does a page of another host send it?"""
+    """The refusal of a request that a page of another site sent, or None."""
     if any(site.strip().lower() not in _OWN_PAGES for site in headers.get("sec-fetch-site", ())):
         return Refusal(403, codes.HTTP_FOREIGN_PAGE.say(fault="a page of another site may not ask for this"))
     for origin in headers.get("origin", ()):
@@ -99,7 +99,7 @@ def _same(origin: str, host: str) -> bool:
 
 
 def _split(host: str) -> tuple[str, int | None]:
-    """Name or address, and port, of a Host header; an empty name if it is none."""
+    """Name or address, and port, of a Host header. The name is empty if the header is malformed."""
     try:
         parts = urlsplit(f"//{host}")
         if parts.path or parts.query or parts.fragment or "@" in parts.netloc:
@@ -118,7 +118,7 @@ def _is_address(name: str) -> bool:
 
 
 def _bare(name: str) -> str:
-    """As it goes over the wire: names are the same with the dot of the root, and in large letters."""
+    """The name as it is sent: in lower case, in IDNA, without the final dot."""
     name = name.lower().removesuffix(".")
     try:
         return name.encode("idna").decode()
@@ -127,7 +127,8 @@ def _bare(name: str) -> str:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body; an empty one of an empty body. Raises ValueError; TwiceThere for a key."""
+    """The JSON object of a body; an empty body is an empty object. Raises ValueError, or TwiceThere for a
+    repeated key."""
     if not body.strip():
         return {}
     try:

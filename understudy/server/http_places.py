@@ -1,10 +1,11 @@
-"""Places at a door of HTTP: who has one, for how long, and who makes room when none is left.
+"""Limits the connections of an HTTP listener: how many there are, for how long, and which one is closed for a
+new one.
 
-Role: stands between the listener and aiohttp, which limits how long a connection may rest, and neither how
-long the head of a request may take nor how many connections there are. Whoever reaches the port may open
-connections, say nothing or drip octets: such a one has a place only until somebody else wants it, so that
-health checks get in. Owner: `HttpServer`, which says when a request begins and ends, and whose it is. On the
-event loop; no call blocks.
+Role: stands between the listener and aiohttp. aiohttp limits how long a connection may be idle, but neither
+how long the head of a request may take nor the number of connections. Anybody who reaches the port can open
+connections and send nothing, or send slowly. Such a connection keeps its place only until a new one needs it,
+so that health checks get in. Owner: `HttpServer`, which reports the begin, the login and the end of each
+request. Runs on the event loop; no call blocks.
 """
 
 from __future__ import annotations
@@ -22,34 +23,35 @@ class Limits:
     """In seconds."""
 
     head: float = 10.0
-    """For all of a request's head: from when the connection was opened, or from the first octet of it."""
+    """For the whole head of a request: from the opening of the connection, or from the first octet."""
     body: float = 30.0
     """For the body of a command."""
     upload: float = 120.0
     """For a whole file of definitions."""
     idle: float = 75.0
-    """Between two requests, and for a client to take an answer."""
+    """Between two requests, and for a client to read a response."""
 
 
 LIMITS = Limits()
 
 
 class Places:
-    """`take` for each connection; then `begins`, `vouched` and `ends` for each request of it."""
+    """Call `take` for each connection, then `begins`, `vouched` and `ends` for each of its requests."""
 
     def __init__(self, most: int, limits: Limits, log: Callable[[str], None]) -> None:
         self.limits = limits
         self._most = most
         self._vouched_most = max(1, most - max(1, most // 10))
-        """The rest is kept for those who do not log in: health checks, metrics."""
+        """The rest is reserved for clients that do not log in: health checks, metrics."""
         self._visits: set[_Visit] = set()
         self._by_transport: dict[asyncio.BaseTransport, _Visit] = {}
         self._repeats = Repeats(log)
         self._flush: asyncio.TimerHandle | None = None
 
     def take(self, inner: Callable[[], asyncio.Protocol]) -> asyncio.BaseProtocol:
-        """A protocol for one connection more, around one that `inner` makes. Where no place is left, the
-        connection of nobody who has logged in makes room that has been silent for longest."""
+        """A protocol for a new connection, around one that `inner` makes. If all places are taken, the
+        connection that has been silent for longest makes room. Connections with a request of an administrator
+        never do."""
         if len(self._visits) >= self._most:
             others = [visit for visit in self._visits if not visit.is_vouched]
             if not others:
@@ -63,12 +65,13 @@ class Places:
         return visit
 
     def begins(self, transport: asyncio.BaseTransport | None) -> None:
-        """The head of a request is there, and it is looked at."""
+        """The head of a request has arrived."""
         if (visit := self._at(transport)) is not None:
             visit.begins()
 
     def vouched(self, transport: asyncio.BaseTransport | None) -> bool:
-        """Whoever sends it has logged in: its place is its own until it ends. False: too many have that."""
+        """An administrator sent the request: its connection keeps its place until the request ends. False:
+        too many connections have this right."""
         visit = self._at(transport)
         if visit is None or visit.is_vouched:
             return True
@@ -79,12 +82,12 @@ class Places:
         return True
 
     def ends(self, transport: asyncio.BaseTransport | None) -> None:
-        """There is an answer, and it is being sent."""
+        """The response has been made, and is being sent."""
         if (visit := self._at(transport)) is not None:
             visit.ends()
 
     def close(self) -> None:
-        """No more is said."""
+        """Stop logging."""
         if self._flush is not None:
             self._flush.cancel()
 
@@ -101,7 +104,7 @@ class Places:
         self._flush = None if due is None else loop.call_at(due, self._say_rest)
 
     def _at(self, transport: asyncio.BaseTransport | None) -> _Visit | None:
-        """None once it is gone."""
+        """None once the connection is closed."""
         return self._by_transport.get(transport) if transport is not None else None
 
     def entered(self, visit: _Visit, transport: asyncio.BaseTransport) -> None:
@@ -114,7 +117,7 @@ class Places:
 
 
 class _Visit(asyncio.Protocol):
-    """One connection. All that comes goes on to `inner`."""
+    """One connection. Passes everything on to `inner`."""
 
     def __init__(self, places: Places, inner: asyncio.Protocol) -> None:
         self._places = places
@@ -123,12 +126,12 @@ class _Visit(asyncio.Protocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._rests = False
         self._has_begun = False
-        """It has sent a part of a request."""
+        """Whether a part of a request has arrived."""
         self.transport: asyncio.Transport | None = None
         self.peer = "somebody"
         self.is_vouched = False
         self.heard_at = self._loop.time()
-        """When it last opened, or ended, something whole. A drip of octets is none."""
+        """Time of the last event: opened, head of a request complete, response made. No single octets."""
 
     # -- of the transport
 
@@ -176,7 +179,7 @@ class _Visit(asyncio.Protocol):
         self._ring(self._places.limits.idle)
 
     def end(self) -> None:
-        """At once; its place is free."""
+        """Close at once, and free the place."""
         self._silence()
         self._places.left(self)
         if self.transport is not None:
@@ -199,7 +202,7 @@ class _Visit(asyncio.Protocol):
 
 
 class _Refused(asyncio.Protocol):
-    """One connection too many."""
+    """A connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -1,4 +1,4 @@
-"""The node's log: to standard error, one line an event, also if names that clients chose contain line breaks.
+"""The node's log: one line per event on standard error, even if names that clients chose contain line breaks.
 
 Owner: the daemon, which sets it up once.
 """
@@ -16,8 +16,8 @@ _TRACEBACK = "\nTraceback ("
 
 
 class OneLine(logging.Formatter):
-    """What in a message ends a line, or moves a terminal's cursor, is escaped; the lines of a traceback,
-    which only a fault of the program makes, are indented."""
+    """Escapes characters of a message that end a line or move a terminal's cursor. Indents the lines of a
+    traceback, which only a fault of the program causes."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname).1s %(message)s")
@@ -30,9 +30,8 @@ class OneLine(logging.Formatter):
 
 
 class JsonLine(logging.Formatter):
-    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `code` if the event has
-    one, and `traceback` after a fault of the program. Without a line break in it, whatever names clients have
-    chosen."""
+    """One JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `code` if the event has
+    one, and `traceback` after a fault of the program. Line breaks in names that clients chose are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = record.msg if isinstance(record.msg, Coded) else None
@@ -55,7 +54,7 @@ FORMATS: dict[str, type[logging.Formatter]] = {"text": OneLine, "json": JsonLine
 
 
 def set_up_log(level: str, form: str) -> None:
-    """As in `log.level` and `log.format`."""
+    """Apply `log.level` and `log.format`."""
     handler = logging.StreamHandler()
     handler.setFormatter(FORMATS[form]())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,6 +1,6 @@
-"""What `/metrics` tells Prometheus of a node. Owner: `HttpServer`.
+"""The metrics of a node for Prometheus, at `/metrics`. Owner: `HttpServer`.
 
-Reads the node's status when it is asked, so that nothing is counted on the message path. The table is in
+Reads the node's status on each request, so that nothing is counted on the message path. The table is in
 docs/reference/metrics.md.
 """
 
@@ -27,7 +27,7 @@ _LAGS = (
 
 
 class TlsState(Protocol):
-    """What `broker.security.tls.Tls` says of itself."""
+    """The state of `broker.security.tls.Tls`."""
 
     refused: bool
 
@@ -36,7 +36,7 @@ class TlsState(Protocol):
 
 
 class NodeCollector(Collector):
-    """`status` gives what `Node.status` gives; `tls` how things stand with the node's files of it."""
+    """`status` returns what `Node.status` returns. `tls`: the state of the node's TLS files."""
 
     def __init__(self, status: Callable[[], dict[str, Any]], tls: TlsState | None = None) -> None:
         self._status = status
@@ -101,7 +101,7 @@ def _alarms(raised: list[str]) -> Iterator[Metric]:
 
 
 def _memory(parts: dict[str, int]) -> Metric:
-    """As the alarm measured it last."""
+    """The parts at the last measurement of the alarm."""
     family = GaugeMetricFamily(
         "understudy_memory_bytes",
         "Bytes that count for broker.memory_limit, by part",
@@ -113,7 +113,7 @@ def _memory(parts: dict[str, int]) -> Metric:
 
 
 def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
-    """Lags are known to the primary only."""
+    """Only the primary knows lags."""
     in_sync = sum(bool(member.get("in_sync")) for member in members)
     yield _gauge("understudy_members_in_sync", "Nodes in the in-sync set", in_sync)
     others = [member for member in members if not member.get("self")]
@@ -141,7 +141,7 @@ def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
 
 
 def _replications(copies: list[dict[str, Any]], followers: list[dict[str, Any]]) -> Iterator[Metric]:
-    """Queues here that follow another broker's, and those of this one that are followed."""
+    """Queue mirrors on this node, and mirrors on other brokers that follow this node's queues."""
     follows = GaugeMetricFamily(
         "understudy_replication_following", "1 while this queue mirror follows its source", labels=["queue"]
     )
@@ -198,7 +198,7 @@ def _counts(found: dict[str, Any]) -> Iterator[Metric]:
 
 
 def _ledger(found: dict[str, Any] | None) -> Iterator[Metric]:
-    """Without a value of a node that keeps none."""
+    """The families have no value if the node keeps no ledger."""
     lost = CounterMetricFamily(
         "understudy_ledger_lost_records",
         "Records missing from the ledger because a write failed, since the start",
@@ -218,7 +218,7 @@ def _ledger(found: dict[str, Any] | None) -> Iterator[Metric]:
 
 
 def _certificate(tls: TlsState | None) -> Iterator[Metric]:
-    """Without a value of a node without TLS."""
+    """The families have no value if the node has no TLS."""
     expires = GaugeMetricFamily(
         "understudy_tls_certificate_expires_seconds",
         "Expiry of the certificate in use, in seconds since 1970",

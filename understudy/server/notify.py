@@ -1,8 +1,9 @@
-"""Tells whoever started the process how far it is, as `sd_notify` does (systemd's, and the resource agent's).
+"""Reports the state of the process to its manager, systemd or the resource agent, by the protocol of
+`sd_notify`.
 
-Role: one datagram to the Unix socket that `NOTIFY_SOCKET` names, for each thing said; without that variable
-nothing is ever sent. Owner: the daemon. What cannot be delivered is dropped: nobody may wait for a listener
-that has gone.
+Role: sends one datagram per message to the Unix socket in `NOTIFY_SOCKET`. Sends nothing without that
+variable. Owner: the daemon. A message that cannot be delivered is dropped, so that nothing waits for a dead
+manager.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import socket
 from collections.abc import MutableMapping
 
 PATIENCE = 600
-"""Seconds that a start may take between two words on how far it is, when the manager has less patience."""
+"""Seconds that the manager is asked to wait for the next report of a start."""
 
 
 class Notifier:
-    """`READY=1`, `STATUS=...`, `WATCHDOG=1`. Its variables leave `environ`: children are not meant."""
+    """Sends `READY=1`, `STATUS=...` and `WATCHDOG=1`. Removes its variables from `environ`, because they are
+    not for child processes."""
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
         self._address = environ.pop("NOTIFY_SOCKET", "")
@@ -28,12 +30,14 @@ class Notifier:
         self._is_ready = False
 
     def starting(self, text: str) -> None:
-        """It holds its data directory, and is so far; the manager is to be patient. Nothing once ready."""
+        """The node holds its data directory, and is starting: `text` says how far it is. Asks the manager for
+        more time. Does nothing once the node is ready."""
         if not self._is_ready:
             self._send(f"STATUS={_line(text)}\nEXTEND_TIMEOUT_USEC={PATIENCE * 1_000_000}")
 
     def ready(self, text: str) -> None:
-        """It takes connections. On the event loop, which from now on says that it turns, if anybody asked."""
+        """The node accepts connections. Call on the event loop, which from now on sends the watchdog signal
+        if the manager wants it."""
         self._is_ready = True
         self._send(f"READY=1\nSTATUS={_line(text)}\nMAINPID={os.getpid()}")
         self._beat()
@@ -42,7 +46,7 @@ class Notifier:
         self._send("STOPPING=1\nSTATUS=stopping")
 
     def close(self) -> None:
-        """No more signs of life."""
+        """Stop the watchdog signal."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -67,7 +71,7 @@ def _line(text: str) -> str:
 
 
 def _watchdog_interval(environ: MutableMapping[str, str]) -> float | None:
-    """Seconds between two signs of life: half of what the manager waits for one. None: nobody asked."""
+    """Seconds between two watchdog signals: half of the manager's limit. None if the manager wants none."""
     wanted, whom = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
     if not wanted.isdecimal() or int(wanted) == 0 or whom not in ("", str(os.getpid())):
         return None
