@@ -74,3 +74,21 @@ MEMORY_ALARM = Code(
     "and are told by `connection.blocked`.",
     "Consume messages, or raise the limit. The alarm ends by itself.",
 )
+DISK_ALARM_OVER = Code(
+    "disk-alarm-over",
+    "disk: {free} octets free, above the limit of {limit}",
+    "The disk has room again, after `disk-alarm`. Publishers go on.",
+    "Nothing.",
+)
+MEMORY_ALARM_OVER = Code(
+    "memory-alarm-over",
+    "memory: {used} octets ({parts}), below the limit of {limit}",
+    "There is room in memory again, after `memory-alarm`. Publishers go on.",
+    "Nothing.",
+)
+CLOSED_LATE = Code(
+    "connections-closed-late",
+    "{connections} connections did not close in time",
+    "The node was asked to end, and clients did not answer the close. The node ended their connections.",
+    "Nothing.",
+)

@@ -66,7 +66,7 @@ class Broker:
 
     def __init__(
         self, settings: BrokerSettings, hooks: Hooks, vhosts: VirtualHosts, *,
-        log: Callable[[str], None] | None = None, warn: Callable[[Coded], None] | None = None,
+        log: Callable[[Coded | str], None] | None = None, warn: Callable[[Coded], None] | None = None,
         authenticator: Authenticator | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
@@ -93,14 +93,14 @@ class Broker:
             settings.users, allow_plain_without_tls=settings.allow_plain_without_tls
         )
         self.authenticator.stored = lambda name: self.directory.users.get(name)
-        self.log: Callable[[str], None] = log or _LOGGER.info
-        self.warn: Callable[[Coded], None] = warn or (lambda said: self.log(said.sentence))
+        self.log: Callable[[Coded | str], None] = log or _LOGGER.info
+        self.warn: Callable[[Coded], None] = warn or self.log
         self.clients_log = Repeats[str](logging.getLogger("understudy.clients").info, each=_CLIENT_LINES)
         """Lines about clients that connect and disconnect. Counted lines are logged by the next tick after
         their second; no tick is scheduled for them."""
         self.protocols: dict[bytes, Callable[[Services, Peer, float], Connection]] = {}
         """Protocols other than AMQP 0-9-1, by the eight octets of the client's protocol header."""
-        self.repeats = Repeats(self.log)
+        self.repeats = Repeats[str](self.log)
         """Log lines that peers can cause any number of times."""
         self.logins = Logins(self.authenticator, self.repeats.say)
         self.clients_max: int | None = None
@@ -430,7 +430,7 @@ class Broker:
             if self.disk.raised:
                 self.warn(codes.DISK_ALARM.say(free=left, limit=limit))
             else:
-                self.log(f"disk: {left} octets free, above the limit of {limit}")
+                self.log(codes.DISK_ALARM_OVER.say(free=left, limit=limit))
 
     def _watch_memory(self, now: float) -> None:
         for connection in self.connections:
@@ -442,7 +442,7 @@ class Broker:
             if self.memory.raised:
                 self.warn(codes.MEMORY_ALARM.say(used=used, parts=parts, limit=most))
             else:
-                self.log(f"memory: {used} octets ({parts}), below the limit of {most}")
+                self.log(codes.MEMORY_ALARM_OVER.say(used=used, parts=parts, limit=most))
         for connection in self.memory.overdue(now, self.connections):
             connection.log(f"closed with 506 {_UNFINISHED}: {connection.unfinished} octets")
             connection.now = now

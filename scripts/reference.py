@@ -135,7 +135,7 @@ def error_codes() -> str:
     lines = [
         "# Error codes",
         "",
-        "This page lists the codes of refusals, errors and warnings, and what to do. "
+        "This page lists the codes of refusals, errors and log events, and what to do. "
         "`make reference` generates it.",
         "",
         *_wrapped(

@@ -99,6 +99,55 @@ LEDGER_FAILED = Code(
 
 # -- a node that runs
 
+NODE_STARTED = Code(
+    "node-started",
+    "{node} is {status}",
+    "The node has read its data directory and opened its listeners.",
+    "Nothing.",
+)
+NODE_ENDED = Code(
+    "node-ended",
+    "stopped, with everything flushed",
+    "The node was asked to end, and has ended in order.",
+    "Nothing.",
+)
+LISTENS = Code(
+    "listener-open",
+    "{what} on {address}",
+    "The node takes connections at this address.",
+    "Nothing.",
+)
+CLIENTS_LIMITED = Code(
+    "clients-limited",
+    "accepts at most {clients} clients: the limit of open files is low",
+    "The process may open fewer files than `broker.max_connections` and the reserve need.",
+    "Raise the limit of open files (`LimitNOFILE` in the unit).",
+)
+NO_AMQP10 = Code(
+    "amqp10-not-installed",
+    "no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy-amqp[amqp10]')",
+    "The node speaks AMQP 0-9-1 only.",
+    "Nothing, or install the extra `amqp10`.",
+)
+NOTHING_TO_READ = Code(
+    "sighup-without-tls",
+    "SIGHUP: there are no files of TLS to read again, and nothing else is read again",
+    "The node got SIGHUP and has no section `tls`.",
+    "Restart the node after a change of its configuration.",
+)
+TLS_IN_USE = Code(
+    "tls-in-use",
+    "TLS by {certificate}",
+    "The node has read the files of the section `tls`.",
+    "Nothing.",
+)
+TLS_READ_AGAIN = Code(
+    "tls-read-again",
+    "TLS files were read again: {certificate}",
+    "The files of the section `tls` have changed, or the node got SIGHUP. New connections use them.",
+    "Nothing.",
+)
+
 NODE_STOPPED = Code(
     "node-stopped",
     "stopped: {reason}",
@@ -156,6 +205,30 @@ HTTP_BUSY = Code(
     "too many requests of administrators are under way: ask again",
     "Every place for requests of administrators is taken.",
     "Ask again. Send fewer requests at once.",
+)
+HTTP_FULL = Code(
+    "http-full",
+    "all {places} places are taken: the longest silent goes, {peer}",
+    "As many HTTP connections are open as the node takes. It closed one that had not logged in.",
+    "Find out who opens connections and keeps them.",
+)
+HTTP_ALL_VOUCHED = Code(
+    "http-full-of-administrators",
+    "connection refused: {places} are open, all of administrators",
+    "As many HTTP connections are open as the node takes, all with a request of an administrator under way.",
+    "Send fewer requests at once.",
+)
+HTTP_REQUESTS_FULL = Code(
+    "http-request-refused",
+    "request refused: {requests} of administrators are under way",
+    "The node answered `http-busy` to a request of an administrator.",
+    "Send fewer requests at once.",
+)
+HTTP_SLOW = Code(
+    "http-request-slow",
+    "{peer}: its request was not whole within {limit:g} s",
+    "An HTTP client sent its request too slowly. The node closed the connection.",
+    "Find out what the client does, or whether the network is slow.",
 )
 HTTP_BAD_ARGUMENTS = Code(
     "http-bad-arguments",

@@ -319,7 +319,7 @@ class Shell:
         try:
             await asyncio.wait_for(self._idle.wait(), grace)
         except TimeoutError:
-            _LOGGER.info("%d connections did not close in time", len(self._places))
+            _LOGGER.info(codes.CLOSED_LATE.say(connections=len(self._places)))
         await self._let_linger()
         for socket in [*self._places.all(), *self.outbound.values(), *self.lingering]:
             socket.abort()

@@ -47,7 +47,7 @@ class AuthorityDesk:
     """The open requests, and the state of the authority as the driver sees it, which is for log and status
     only. `kind`: `ha.authority`."""
 
-    def __init__(self, kind: str, log: Callable[[str], None]) -> None:
+    def __init__(self, kind: str, log: Callable[[Coded], None]) -> None:
         self._kind, self._log = kind, log
         self._requests: list[AuthorityRequest] = []
         self.trouble: Coded | None = None
@@ -65,7 +65,7 @@ class AuthorityDesk:
     def stands(self, ok: bool, said: Coded) -> None:
         trouble = None if ok else said
         if trouble != self.trouble:
-            self._log(str(said.about("the authority answers again" if ok else "the authority")))
+            self._log(said.about("the authority answers again" if ok else "the authority"))
         self.trouble, self._said = trouble, said
 
     def status(self) -> dict[str, Any]:

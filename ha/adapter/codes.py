@@ -124,3 +124,69 @@ MIRROR_NOT_SERVING = Code(
     "The node that was asked to end a mirror does not serve.",
     "Ask again once it serves.",
 )
+
+# -- log events that need no action of themselves
+
+NODE_STOPS = Code(
+    "node-stops",
+    "stops: {why}",
+    "The node ends by itself, because going on could lose or fork data. It writes nothing more.",
+    "Act on the reason. systemd or Pacemaker starts the node again; in a pair, the other node takes over.",
+)
+STORE_READING = Code(
+    "store-reading",
+    "reading the store: {done} of {total} MiB",
+    "The node starts, and reads its data directory.",
+    "Wait.",
+)
+STORE_REPAIRED = Code(
+    "store-repaired",
+    "repaired the store: {notice}",
+    "The process or the machine had ended in the middle of a write. Nothing of what was removed had been "
+    "confirmed.",
+    "Nothing.",
+)
+LEVELS_SET = Code(
+    "ha-levels-set",
+    "{count} queues and exchanges that were declared while this broker was standalone now have a level: "
+    "ha.replicate, {level}",
+    "A standalone broker has become the primary of a pair. What it had is replicated by `ha.replicate`.",
+    "Nothing.",
+)
+QUEUES_ABANDONED = Code(
+    "ha-queues-abandoned",
+    "queues ended, because their clients have not come back: {names}",
+    "Exclusive queues wait for their clients for `ha.reconnect_grace` after a failover.",
+    "Raise `ha.reconnect_grace` if the clients take longer to reconnect.",
+)
+QUEUE_GONE = Code(
+    "ha-queue-gone",
+    "queue {queue!r} {how}: the one here is deleted, {messages} messages to quarantine",
+    "This node has joined a primary that does not have a queue of this node.",
+    "List the messages in quarantine: `understudy quarantine list`.",
+)
+LINK_REFUSED = Code(
+    "ha-link-refused",
+    "link to {address} refused: {why}",
+    "A node of the pair, or the source of a queue mirror, refused the connection or the login. The node "
+    "tries again by itself.",
+    "Act on the reason: `ha.username`, `ha.password`, the sections `ha` and `tls` of both nodes.",
+)
+NAME_UNRESOLVED = Code(
+    "ha-name-unresolved",
+    "link to {address}: {why}",
+    "A name in `ha.brokers` has no address. The node tries again by itself.",
+    "Correct the name, or the name server of this machine.",
+)
+DIRECTORY_CHANGED = Code(
+    "directory-changed",
+    "an operator {what} {entries}",
+    "Somebody changed virtual hosts, users, permissions or policies.",
+    "Nothing.",
+)
+MIRROR_STATE = Code(
+    "mirror-state",
+    "replication of queue '{queue}': {state}{why}",
+    "A queue mirror has changed its state.",
+    "Nothing while it follows. Else act on the reason: `understudy replicate --list` has it, too.",
+)

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ha.adapter import codes
 from ha.adapter.inbox import DialFailed, DialOpen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ha.adapter.inbox import Item
+    from understudy.shared.codes import Coded
 
 
 class DialFaults:
     """The last reason logged for each address."""
 
-    def __init__(self, log: Callable[[str], None]) -> None:
+    def __init__(self, log: Callable[[Coded], None]) -> None:
         self._log = log
-        self._said: dict[str, str] = {}
+        self._said: dict[str, Coded | None] = {}
 
     def heard(self, item: Item) -> None:
         """Silence is not logged: that broker may just be down."""
@@ -29,8 +31,11 @@ class DialFaults:
             case DialOpen(address=address):
                 self._said.pop(address, None)
             case DialFailed(address=address, refusal=refusal, distrust=distrust, unresolved=unresolved):
-                fault = f" refused: {refusal or distrust}" if refusal or distrust else ""
-                fault = fault or (f": {unresolved}" if unresolved else "")
-                if fault and self._said.get(address) != fault:
-                    self._log(f"link to {address}{fault}")
-                self._said[address] = fault
+                said = None
+                if refusal or distrust:
+                    said = codes.LINK_REFUSED.say(address=address, why=refusal or distrust)
+                elif unresolved:
+                    said = codes.NAME_UNRESOLVED.say(address=address, why=unresolved)
+                if said is not None and self._said.get(address) != said:
+                    self._log(said)
+                self._said[address] = said

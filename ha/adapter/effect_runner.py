@@ -63,7 +63,7 @@ class ActingNode(Announcer, Protocol):
     ledger: LedgerPort
 
     @property
-    def log(self) -> Callable[[str], None]: ...
+    def log(self) -> Callable[[Coded], None]: ...
     @property
     def warn(self) -> Callable[[Coded], None]: ...
     def adopt_cluster(self, cluster_id: str) -> None: ...
@@ -98,10 +98,10 @@ class EffectRunner:
                 self._role(effect, now)
             case Note(kind=kind, fields=fields):
                 self._note(kind, dict(fields))
-            case Log(sentence=sentence, code=""):
-                node.log(sentence)
-            case Log(sentence=sentence, code=code):
-                node.warn(Coded(code, sentence))
+            case Log(said=said, warns=False):
+                node.log(said)
+            case Log(said=said):
+                node.warn(said)
             case SaveRecord(record=record, incomplete=incomplete):
                 node.save_record(record, incomplete)
             case ReadRegister() | SwapRegister():

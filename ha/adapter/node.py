@@ -23,6 +23,7 @@ from broker.model.values import Position
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.errors import StoreError
 from broker.wall_clock import JUMP_MS
+from ha.adapter import codes
 from ha.adapter.authority_port import AuthorityDesk, AuthorityOutcome, AuthorityRequest
 from ha.adapter.dial_faults import DialFaults
 from ha.adapter.dials import Dial, Dials
@@ -77,11 +78,12 @@ class Node:
 
     def __init__(
         self, *, broker: BrokerSettings, ha: HaSettings, store: Store, files: NodeFiles, ledger: LedgerPort,
-        random_bytes: Callable[[int], bytes], log: Callable[[str], None],
+        random_bytes: Callable[[int], bytes], log: Callable[[Coded | str], None],
         warn: Callable[[Coded], None] | None = None,
     ) -> None:  # fmt: skip
-        """Takes no action until `start`. `random_bytes(n)` gives UUIDs; `log` gets one human sentence a call,
-        `warn` those that an operator may have to act on (None: `log` gets them).
+        """Takes no action until `start`. `random_bytes(n)` gives UUIDs; `log` gets one event a call (of the
+        broker, a sentence without a code), `warn` those that an operator may have to act on (None: `log`
+        gets them).
 
         Raises StoreError if the in-sync record on disk is damaged.
         """
@@ -89,7 +91,7 @@ class Node:
         self.me = who_this_is(files, broker, random_bytes)
         self._store, self._files, self.ledger = store, files, ledger
         self.settings, self.random_bytes, self.log = ha, random_bytes, log
-        self.warn: Callable[[Coded], None] = warn or (lambda said: log(said.sentence))
+        self.warn: Callable[[Coded], None] = warn or log
         self._inbox = Inbox()
         self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox, PeerCheck(ha.brokers))
         wanted = not isinstance(ledger, NullLedger)
@@ -396,8 +398,7 @@ class Node:
             # Messages are dated by the last primary's clock: none expires early by this one's.
             self.broker.go_on_from(now, wall_ms)
         if stamped := self.vhosts.activate(epoch):
-            what = "queues and exchanges that were declared while this broker was standalone"
-            self.log(f"{stamped} {what} now have a level: ha.replicate, {self.settings.default_level}")
+            self.log(codes.LEVELS_SET.say(count=stamped, level=self.settings.default_level))
         # What was promoted may be in memory only: whoever asks for it before anything new waits for the disk.
         self._store.append(Position(epoch, 0), [])
         for queue in self.vhosts.queues_by_uuid.values():
@@ -453,5 +454,5 @@ class Node:
 
     def _fatal(self, reason: str) -> None:
         self.stopped = " ".join(reason.split()) or "an unknown fault"
-        self.log(f"stops: {self.stopped}")
+        self.log(codes.NODE_STOPS.say(why=self.stopped))
         self.ledger.close(seal=False)

@@ -14,6 +14,8 @@ from broker.model.history.record_codec import encode_record
 from broker.model.values import ORIGIN, Position, Scope
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.store import Base
+from ha.adapter import codes
+from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
     from broker.paging import Paging
@@ -28,7 +30,7 @@ _RELIEF = 16 << 20
 
 
 def recover(
-    store: Store, vhosts: VirtualHosts, log: Callable[[str], None], paging: Paging | None = None
+    store: Store, vhosts: VirtualHosts, log: Callable[[Coded], None], paging: Paging | None = None
 ) -> Position:
     """Replay. The position of the last batch on disk. StoreError if the store is damaged."""
     last, told, relieved = ORIGIN, 0, 0
@@ -42,9 +44,9 @@ def recover(
             paging.relieve(vhosts)
         if total >= LONG and done * _STEPS // total > told:
             told = done * _STEPS // total
-            log(f"reading the store: {done >> 20} of {total >> 20} MiB")
+            log(codes.STORE_READING.say(done=done >> 20, total=total >> 20))
     for notice in store.notices:
-        log(notice)
+        log(codes.STORE_REPAIRED.say(notice=notice))
     return last
 
 

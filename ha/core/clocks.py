@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from ha.core import codes
+from understudy.shared.codes import Coded
+
 APART_MS = 1000
 """Clocks that differ by more are told of."""
 _KEPT = 8
@@ -50,13 +53,13 @@ class Comparison:
         self.apart = not self.apart
         return True
 
-    def words(self, name: str) -> str:
+    def words(self, name: str) -> Coded:
         """What people are told: the clocks are apart, or together again."""
         ahead = self.ahead_ms or 0.0
         if not self.apart:
-            return f"the clock of {name} is within {APART_MS // 1000} s of this node's again"
+            return codes.CLOCKS_AGREE.say(node=name, seconds=APART_MS // 1000)
         way = "ahead of" if ahead > 0 else "behind"
-        return f"the clock of {name} is {abs(ahead) / 1000:,.1f} s {way} this node's: set both by NTP"
+        return codes.CLOCKS_DIFFER.say(node=name, seconds=abs(ahead) / 1000, way=way)
 
 
 class Clocks:
@@ -96,11 +99,11 @@ class Clocks:
         self._wall += ahead
         return self.wall_at(now)
 
-    def compare(self, clock: Comparison, name: str, machine_ms: float, now: float) -> str:
-        """The wall clock of the machine of `name` showed `machine_ms` in a message that came `now`. Returns a
-        sentence for people if the clocks have come apart, or together again; else ""."""
+    def compare(self, clock: Comparison, name: str, machine_ms: float, now: float) -> Coded | None:
+        """The wall clock of the machine of `name` showed `machine_ms` in a message that came `now`. Returns
+        what to log if the clocks have come apart, or together again; else None."""
         clock.note(machine_ms - self.machine_at(now))
-        return clock.words(name) if clock.news() else ""
+        return clock.words(name) if clock.news() else None
 
     @property
     def now(self) -> float:

@@ -414,3 +414,204 @@ LINK_MISUSED = Code(
     "A peer sent what no node of this version sends.",
     "Compare the versions of the nodes. If they are the same, report it.",
 )
+
+# -- log events that need no action of themselves
+
+LOOKING = Code(
+    "ha-looking",
+    "joining: looking for the other brokers",
+    "The node has started, or serves no more, and looks for the primary.",
+    "Nothing. If no node serves, promote one.",
+)
+CATCHING_UP = Code(
+    "ha-catching-up",
+    "catching up with {primary} in epoch {epoch}",
+    "The primary has taken this node in, and sends what this node lacks.",
+    "Wait for `ha-ready` before you promote this node.",
+)
+READY = Code(
+    "ha-ready",
+    "ready: holds every confirmed message of {primary}",
+    "This node is in sync and may be promoted.",
+    "Nothing.",
+)
+READY_AGAIN = Code(
+    "ha-ready-again",
+    "ready again: holds every confirmed message of {primary}",
+    "The queues that were fetched again are whole. This node is in sync and may be promoted.",
+    "Nothing.",
+)
+LINK_CLOSED = Code(
+    "ha-link-closed",
+    "the link to {primary} closed",
+    "The primary closed the link, or its process ended.",
+    "Look at the primary unless its end was planned. This node looks for a primary by itself.",
+)
+LINK_LOST = Code(
+    "ha-link-lost",
+    "the link to {primary} was lost",
+    "The link ended without a close of the primary: the machine or the network failed, or the primary hangs.",
+    "Look at the primary and at the network. This node looks for a primary by itself.",
+)
+NEWER_PRIMARY = Code(
+    "ha-newer-primary",
+    "{primary} is followed no more: there is the newer epoch {epoch}",
+    "This node followed a primary, and another node has been promoted since.",
+    "Nothing: this node joins the new primary by itself.",
+)
+HANDS_OVER = Code(
+    "ha-hands-over",
+    "{primary} hands over at {at}",
+    "The primary's switchover has this node as its target, and this node has every message.",
+    "Nothing: this node is promoted by itself.",
+)
+DOES_NOT_JOIN = Code(
+    "ha-does-not-join",
+    "does not join {primary}: {why}",
+    "The primary and this node disagree on keys that change what a confirm promises, such as `ha.replicate`.",
+    "Make the keys that the sentence names the same on all nodes.",
+)
+QUEUE_FETCHED_AGAIN = Code(
+    "ha-queue-fetched-again",
+    "{why}; it is fetched again from {primary}",
+    "This node's copy of a queue differs from the primary's. This node is not promotable until it has that "
+    "queue again.",
+    "Wait for `ha-ready-again`. Report it if it comes back.",
+)
+QUEUES_DELETED = Code(
+    "ha-queues-deleted",
+    "{queues} of this node's queues are deleted with the messages they held: it is not promotable before "
+    "all that {primary} has is here",
+    "Messages may have moved from these queues, as dead letters do, to queues that this node lacks.",
+    "Wait for `ha-ready` before you promote this node.",
+)
+MESSAGES_DROPPED = Code(
+    "ha-messages-dropped",
+    "queue {queue!r}: dropped {messages} messages the primary has not, {kept} of them to quarantine",
+    "This node had messages that the primary lacks: they were never confirmed, or a forced promotion gave "
+    "them up.",
+    "List the messages in quarantine: `understudy quarantine list`.",
+)
+BACKUP_JOINS = Code(
+    "ha-backup-joins",
+    "{backup} joins, holding {queues} queues",
+    "A node has become a backup. It gets what it lacks.",
+    "Nothing.",
+)
+BACKUP_DEFERRED = Code(
+    "ha-backup-deferred",
+    "{backup} has caught up, and is not included yet: {why}",
+    "The authority does not take the backup into the in-sync set yet. Confirms do not wait for it.",
+    "Act on the reason, which has a code of its own in the status of the authority.",
+)
+BACKUP_IN_SYNC = Code(
+    "ha-backup-in-sync",
+    "{backup} is in sync from {at} on",
+    "The backup holds every confirmed message. Confirms wait for it.",
+    "Nothing.",
+)
+BACKUP_STALLS = Code(
+    "ha-backup-stalls",
+    "{backup} stalls while catching up",
+    "A backup that catches up has not acknowledged anything for `ha.ack_timeout`. It goes on by itself.",
+    "Look at the disk of the backup and at the network if it comes back.",
+)
+JOINER_GONE = Code(
+    "ha-joiner-gone",
+    "{backup} is gone before it was in sync: {why}",
+    "A backup that was catching up is lost. Confirms never waited for it.",
+    "Find out why, if it does not join again by itself.",
+)
+QUEUE_SENT_AGAIN = Code(
+    "ha-queue-sent-again",
+    "{backup} gets a queue again: {why}",
+    "The backup's copy of a queue differs from the primary's. It is not promotable until it has that queue.",
+    "Nothing. Report it if it comes back.",
+)
+CONFIRMS_HELD = Code(
+    "ha-confirms-held",
+    "confirms are held until {wanted}; {step}; to go on without, restart this broker with {keys} and promote "
+    "it",
+    "`ha.min_backups` or `ha.on_backup_loss` wants more backups in sync than there are.",
+    "Start a backup. Only if none can run: change the key that the sentence names.",
+)
+LEASE_RENEWED = Code(
+    "ha-lease-renewed",
+    "leadership lease renewed: confirms and deliveries go on",
+    "A backup or the authority has answered after `ha-lease-expired`.",
+    "Nothing.",
+)
+CLOCKS_DIFFER = Code(
+    "ha-clocks-differ",
+    "the clock of {node} is {seconds:,.1f} s {way} this node's: set both by NTP",
+    "The wall clocks of two nodes differ. After a failover, messages with a TTL expire by the clock of the "
+    "last primary.",
+    "Set both clocks by NTP.",
+)
+CLOCKS_AGREE = Code(
+    "ha-clocks-agree",
+    "the clock of {node} is within {seconds} s of this node's again",
+    "The clocks agree again, after `ha-clocks-differ`.",
+    "Nothing.",
+)
+AUTHORITY_UNREADABLE = Code(
+    "ha-authority-unreadable",
+    "the authority's answer cannot be read: {fault}",
+    "The authority holds what is no in-sync set. It counts as no answer.",
+    "Find out who changed the in-sync set, and put it back.",
+)
+RECORD_LOST = Code(
+    "ha-record-lost",
+    "the authority has lost the record",
+    "Somebody removed the in-sync set of the authority, or put back an older one. No other node was promoted "
+    "since, so the primary writes it again.",
+    "Find out who changed it.",
+)
+FOREIGN_CLUSTER = Code(
+    "ha-foreign-cluster",
+    "belongs to another cluster, {cluster}, and not into ha.brokers here",
+    "An address of `ha.brokers` is a broker of another cluster. This node ignores it.",
+    "Take the address out of `ha.brokers`, or give that node the right data directory.",
+)
+PEER_DOUBTED = Code(
+    "ha-peer-doubted",
+    "is not believed: it {why}",
+    "A node of the pair tells of epochs that cannot be. This node ignores it.",
+    "Look at `understudy status` of that node. Start it with an empty data directory if its copy is damaged.",
+)
+IDENTITY_COPIED = Code(
+    "ha-identity-copied",
+    "has the identity of {other}: {way}",
+    "Two nodes run on copies of one data directory. This node ignores the other one.",
+    "Give one of the two an empty data directory.",
+)
+PROMOTION_COMMITTED = Code(
+    "ha-promotion-committed",
+    "the record of epoch {epoch} is this node's; {state}",
+    "The authority has taken the new in-sync set. This node serves once the last condition holds.",
+    "Wait, and look at `understudy status`.",
+)
+PROMOTED = Code(
+    "ha-promoted",
+    "promoted in epoch {epoch} ({how}): {why}",
+    "This node is the primary and serves.",
+    "Nothing. After `force-lossy` look at the quarantine of the nodes that join.",
+)
+SWITCHOVER_BEGINS = Code(
+    "ha-switchover-begins",
+    "switchover to {target}: client input is paused until {target} has everything",
+    "The primary hands over. It takes nothing new from clients until the target has every message.",
+    "Nothing.",
+)
+SWITCHOVER_CALLED_OFF = Code(
+    "ha-switchover-called-off",
+    "goes on serving: {target} could not take over: {why}",
+    "The target did not get everything in time. Nothing was handed over, and nothing is lost.",
+    "Act on the reason, then switch over again.",
+)
+SWITCHOVER_RETURNS = Code(
+    "ha-switchover-returns",
+    "wants to be primary again: {why}",
+    "The target did not begin to serve, so the old primary asks to be promoted again.",
+    "Read the log of the target before you switch over again.",
+)

@@ -143,11 +143,11 @@ def refused(token: int, said: Coded) -> Answer:
 
 @dataclass(slots=True, frozen=True)
 class Log:
-    """One human sentence about a decision that was made."""
+    """A decision that was made, for people."""
 
-    sentence: str
-    code: str = ""
-    """Of a warning."""
+    said: Coded
+    warns: bool = False
+    """An operator may have to act on it."""
 
 
 @dataclass(slots=True, frozen=True)

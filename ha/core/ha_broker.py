@@ -46,12 +46,13 @@ from ha.core.record.lease import FOR_EVER
 from ha.core.record.lineage import Lineage
 from ha.core.record.local_record import LocalRecord
 from ha.core.record.own_copy import OwnCopy
-from ha.core.record.record_keeper import Outcome, RecordKeeper, lost_words
+from ha.core.record.record_keeper import Outcome, RecordKeeper, record_lost
 from ha.core.refusal import with_next
 from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
 from ha.core.wire.hello import serving_peer
 from ha.core.wire.link import Method
+from understudy.shared.codes import Coded
 
 JOINING_POLL = 0.2
 """Seconds between two hellos on one connection while this node looks for a primary."""
@@ -204,7 +205,7 @@ class HaBroker:
             self._out.note("promote", view=self._epoch, peer="", reason="standalone")
             self._out.do(StartServing(self._epoch))
         else:
-            self._out.log("joining: looking for the other brokers")
+            self._out.log(codes.LOOKING.say())
 
     def end_tick(self, now: float) -> None:
         """After the history was flushed and the link's frames were applied."""
@@ -293,7 +294,7 @@ class HaBroker:
         """This node's proof holds, so no other node was promoted: it has the authority take the record again,
         by compare-and-set. A change that is already being asked for meets the same state by itself."""
         if not self.keeper.busy:
-            self._out.log(f"{lost_words(held)}; it is put back")
+            self._out.log(record_lost(held) + "; it is put back")
             expected = held.version if held is not None else None
             self.keeper.propose(
                 primary.record, expected, primary.exclude_next, self.dethroned, now, primary.lease.holds
@@ -420,9 +421,9 @@ class HaBroker:
             follows=self.backup.primary_name if self.backup is not None and self.backup.linked else "",
         )
 
-    def serve(self, attempt: Attempt, now: float) -> str:
+    def serve(self, attempt: Attempt, now: float) -> Coded | None:
         """The record that names this node is committed and durable: the epoch may begin. Why confirms are
-        held for want of backups, or "".
+        held for want of backups, or None.
         """
         record, old = self._local.record, attempt.old
         if record is None or record.owner != self._me.who:

@@ -26,12 +26,12 @@ class Outbox:
     def do(self, *effects: Effect) -> None:
         self._effects += effects
 
-    def log(self, sentence: str) -> None:
-        self._effects.append(Log(sentence))
+    def log(self, said: Coded) -> None:
+        self._effects.append(Log(said))
 
     def warn(self, said: Coded) -> None:
         """What an operator may have to act on."""
-        self._effects.append(Log(said.sentence, said.code))
+        self._effects.append(Log(said, warns=True))
 
     def note(self, kind: str, **fields: Any) -> None:
         """An event for the ledger."""

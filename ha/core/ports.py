@@ -13,6 +13,7 @@ from broker.model.history.records import Entry, MessageId, Piece
 from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Position
 from ha.core.record.in_sync_record import InSyncRecord
+from understudy.shared.codes import Coded
 
 IdsByEpoch = dict[int, ReplicationIdSet]
 """Ids of one queue: a set of sequences per epoch, no empty sets."""
@@ -141,9 +142,9 @@ class ReplicaModel(Protocol):
         """A part of what it had at `position`: it is declared here. LinkError if it cannot be read or
         applied."""
 
-    def end_definitions(self, position: Position) -> list[str]:
+    def end_definitions(self, position: Position) -> list[Coded]:
         """The definitions are complete, and history goes on from `position`: what the primary does not have
-        is exported and then dropped. Returns a sentence for each thing dropped."""
+        is exported and then dropped. Returns what to log of each thing dropped."""
 
     def begin_queue(self, queue: bytes, end: MessageId) -> str:
         """Expect a snapshot up to `end`; what is not here counts as missing. Returns the queue's name."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ha.core import codes
 from ha.core.errors import LinkError
 from ha.core.record.in_sync_record import label
+from understudy.shared.codes import Coded
 
 Terms = Mapping[str, str]
 """Key of the configuration -> its value, as text."""
@@ -28,7 +30,7 @@ class Disagreement:
     """With the primary that answers at `peer`: a node does not follow it. `way`: what to do about that."""
 
     peer: int
-    reason: str
+    said: Coded
     way: str
 
 
@@ -39,7 +41,7 @@ def disagreement(peer: int, name: str, mine: Terms, theirs: Terms) -> Disagreeme
         return None
     keys = ", ".join(_differing(mine, theirs))
     way = f"make {keys} the same here and on {name}, and restart whichever of the two you change"
-    return Disagreement(peer, f"does not join {name}: {differs}", way)
+    return Disagreement(peer, codes.DOES_NOT_JOIN.say(primary=name, why=differs), way)
 
 
 def difference(mine: Terms, theirs: Terms, name: str) -> str:

@@ -172,9 +172,9 @@ def test_a_node_with_a_certificate_for_another_host_stays_out_until_it_has_a_rig
         publisher.flush(PATIENCE)
     for name, data in mine.items():
         (pair.folder / name).write_bytes(data)
-    pair.until(lambda: pair.said("right", "TLS files were read again"), "right to take its new certificate")
+    pair.until(lambda: pair.said("right", "(tls-read-again)"), "right to take its new certificate")
     pair.addresses["right"] = at
-    pair.until(lambda: pair.said("left", "right is in sync"), "right to be taken in")
+    pair.until(lambda: pair.said("left", "(ha-backup-in-sync)"), "right to be taken in")
 
 
 def test_strangers_at_the_links_door(pair: SecurePair) -> None:

@@ -26,6 +26,7 @@ from ha.adapter.settings import HaSettings
 from ha.core.ha_broker import HaBroker
 from tests.ha.register import Register
 from tests.simulation.harness.machines.virtual_disk import VirtualDisk
+from understudy.shared.codes import Code, Coded
 
 STEP = 0.005
 RAW = b"\x02\0\1\0\0\0\x0e" + b"\0<\0\0" + b"\0\0\0\0\0\0\0\1" + b"\0\0" + b"\xce" + b"\x03\0\1\0\0\0\1%c\xce"
@@ -72,6 +73,9 @@ class Host:
     node: Node | None = None
     sync: ManualSync = field(default_factory=ManualSync)
     log: list[str] = field(default_factory=list)
+    """The sentences that were logged."""
+    said: list[Coded] = field(default_factory=list)
+    """Those that have a code."""
     ledger: Any = field(default_factory=Notes)
     syncing: bool = True
     """False: the disk has stopped answering."""
@@ -109,6 +113,15 @@ class Host:
                 self.disk = VirtualDisk()
             case _:
                 raise ValueError(what)
+
+    def told(self, code: Code) -> list[str]:
+        """The sentences that were logged with this code."""
+        return [said.sentence for said in self.said if said.code == code.name]
+
+    def logs(self, told: Coded | str) -> None:
+        if isinstance(told, Coded):
+            self.said.append(told)
+        self.log.append(told.sentence if isinstance(told, Coded) else told)
 
     def random_bytes(self, count: int) -> bytes:
         self.ids += 1
@@ -172,7 +185,7 @@ class Pair:
                 files=files,
                 ledger=ledger,
                 random_bytes=host.random_bytes,
-                log=host.log.append,
+                log=host.logs,
             )
             host.node.start(self.now, self.wall + host.wall_error)
 

@@ -463,8 +463,8 @@ def test_a_full_house_and_a_late_head_are_a_line_each(caplog: pytest.LogCaptureF
 
     with caplog.at_level("INFO"):
         scene(play)
-    [line] = [record.getMessage() for record in caplog.records if "places are taken" in record.getMessage()]
-    assert line == f"HTTP: all {PLACES} places are taken: the longest silent goes, 127.0.0.1"
+    full = codes.HTTP_FULL.say(places=PLACES, peer="127.0.0.1").about("HTTP")
+    assert [record.msg for record in caplog.records if "places are taken" in record.getMessage()] == [full]
 
 
 def test_a_real_node_answers_health_checks_whoever_else_is_there(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from broker.amqp091.client import ClientConnection, Closed
 from broker.model.values import ORIGIN
 from broker.security.identity import HA
+from ha.core import codes
 from ha.core.record.in_sync_record import EPOCH_STEP, MOST_TERMS, InSyncRecord, RecordVersion
 from ha.core.wire.link import Ack, Method
 from tests.bad_inputs.test_link import Liar, me
@@ -272,7 +273,7 @@ def test_what_a_dialed_node_tells_is_said_once_and_stands_in_the_status(pair: Pa
     assert b.status == "standalone" and b.running.core.epoch > before
     pair.run(3)
     said = f"127.0.0.1:{b.port} is not believed: it tells of epoch {b.running.core.epoch} and does not show"
-    assert len([line for line in a.log if said in line]) == 1
+    assert len(a.told(codes.PEER_DOUBTED)) == 1 and said in a.told(codes.PEER_DOUBTED)[0]
     serves_on(pair, before)
 
 

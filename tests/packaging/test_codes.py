@@ -17,7 +17,7 @@ REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 CATALOGUES: list[ModuleType] = list(REFERENCE["CATALOGUES"].values())
 MODULES = {module.__name__: module for module in CATALOGUES}
 SOURCES = [path for top in ("understudy", "broker", "ha") for path in sorted((ROOT / top).rglob("*.py"))]
-LEVELS = ("warning", "error", "exception", "critical")
+LEVELS = ("info", "warning", "error", "exception", "critical")
 
 
 def _uses(path: Path) -> Iterator[tuple[str, Code, ast.Call | None]]:
@@ -65,7 +65,7 @@ def test_each_code_is_used_with_the_values_of_its_sentence() -> None:
     assert {code.name for codes in REFERENCE["entries"]().values() for code in codes} == used
 
 
-def test_what_is_logged_as_a_warning_or_worse_has_a_code() -> None:
+def test_every_event_that_is_logged_has_a_code() -> None:
     """Where the text is made in the call. What only passes a text on gets it from such a call."""
     bare = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

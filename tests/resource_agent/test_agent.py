@@ -41,7 +41,7 @@ def test_each_action_and_each_again(site: Site) -> None:
     node.ok("stop")
     node.ok("monitor", 7)
     assert not Path(node.control).exists()
-    assert "stopped, with everything flushed" in node.log()
+    assert "(node-ended)" in node.log()
 
 
 def test_the_broker_is_called_as_its_cluster_node_and_leads_its_own_session(site: Site) -> None:

@@ -23,7 +23,7 @@ class Serving:
         self.log: list[str] = []
         self.amqp = self._address(self.until("AMQP on "))
         self.http = self._address(self.until("HTTP on http://"))
-        self.until("is standalone")
+        self.until("(node-started)")
 
     def until(self, words: str) -> str:
         """The next line of the log that has them."""
@@ -43,7 +43,7 @@ class Serving:
 
     @staticmethod
     def _address(line: str) -> HostPort:
-        host, _, port = line.split()[-1].removeprefix("http://").rpartition(":")
+        host, _, port = line.split()[-2].removeprefix("http://").rpartition(":")
         return HostPort(host, int(port))
 
 

@@ -50,7 +50,7 @@ class CertificateWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        _LOG.info("TLS by %s", self._tls.described())
+        _LOG.info(codes.TLS_IN_USE.say(certificate=self._tls.described()))
         self._judge()
         self._warn()
         self._arm()
@@ -76,7 +76,7 @@ class CertificateWatch:
 
     def _renewed(self) -> None:
         self._warned_at = float("-inf")
-        _LOG.info("TLS files were read again: %s", self._tls.described())
+        _LOG.info(codes.TLS_READ_AGAIN.say(certificate=self._tls.described()))
         self._judge()
 
     def _judge(self) -> None:

@@ -44,7 +44,7 @@ from understudy.server.log_lines import set_up_log
 from understudy.server.notify import Notifier
 from understudy.server.open_files import Room, room, tell
 from understudy.shared.addresses import HostPort
-from understudy.shared.codes import CodedError
+from understudy.shared.codes import Coded, CodedError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -133,7 +133,7 @@ def speak_amqp10(broker: Broker) -> None:
     try:
         from broker.amqp10.connection import PROTOCOLS
     except ImportError:
-        LOG.info("no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy-amqp[amqp10]')")
+        LOG.info(codes.NO_AMQP10.say())
     else:
         broker.protocols.update(PROTOCOLS)
 
@@ -209,12 +209,12 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
     return _Parts(node, store, files, ledger, spill, tls, notifier)
 
 
-def _tell(notifier: Notifier, ledger: LedgerPort, text: str) -> None:
+def _tell(notifier: Notifier, ledger: LedgerPort, told: Coded | str) -> None:
     """What the node says of itself. While it reads a large store, that is its only sign of life."""
-    LOG.info(text)
+    LOG.info(told)
     if isinstance(ledger, LedgerSink):
         ledger.beat()
-    notifier.starting(text)
+    notifier.starting(str(told))
 
 
 def resident_bytes() -> int:
@@ -324,9 +324,9 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         authority = _authority(settings, node, shell)
         await _listen(settings, shell, parts.tls)
         if space.clients < settings.broker.max_connections:
-            LOG.info("accepts at most %d clients: the limit of open files is low", space.clients)
+            LOG.info(codes.CLIENTS_LIMITED.say(clients=space.clients))
         await _start_http(settings, parts, shell, doors, space)
-        LOG.info("%s is %s", settings.broker.name, node.status()["status"])
+        LOG.info(codes.NODE_STARTED.say(node=settings.broker.name, status=node.status()["status"]))
         parts.notifier.ready(f"{settings.broker.name} takes connections")
         stopped = node.stopped or await shell.run()
     finally:
@@ -347,7 +347,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
             await authority.close()
         parts.notifier.close()
     if stopped is None:
-        LOG.info("%s: stopped, with everything flushed", settings.broker.name)
+        LOG.info(codes.NODE_ENDED.say().about(settings.broker.name))
     else:
         LOG.error(codes.NODE_STOPPED.say(reason=stopped).about(settings.broker.name))
     return stopped
@@ -362,7 +362,7 @@ async def _beats(ledger: LedgerPort, seconds: float) -> None:
 
 def _nothing_to_read() -> None:
     """At SIGHUP, which would end the process if nobody took it."""
-    LOG.info("SIGHUP: there are no files of TLS to read again, and nothing else is read again")
+    LOG.info(codes.NOTHING_TO_READ.say())
 
 
 def _watch(tls: Tls | None) -> CertificateWatch | None:
@@ -412,7 +412,7 @@ async def _open(shell: Shell, address: HostPort, door: Door, tls: Callable[[], S
     except OSError as error:
         raise CannotStart(codes.LISTEN_FAILED.say(address=address, cause=_reason(error))) from None
     what = "the link" if door is Door.PEERS else "AMQP"
-    LOG.info("%s%s on %s", what, "" if tls is None else " over TLS", HostPort(*bound[:2]))
+    LOG.info(codes.LISTENS.say(what=what + " over TLS" * (tls is not None), address=HostPort(*bound[:2])))
 
 
 async def _start_http(
@@ -431,7 +431,7 @@ async def _start_http(
     try:
         if broker.http is not None:
             doors.append(_door(HttpServer, settings, parts, shell, space))
-            LOG.info("HTTP on http://%s", await doors[-1].start(broker.http))
+            LOG.info(codes.LISTENS.say(what="HTTP", address=f"http://{await doors[-1].start(broker.http)}"))
         if broker.control is not None:
             where = broker.control
             control = _door(ControlServer, settings, parts, shell, space)

@@ -101,7 +101,7 @@ class HttpServer:
         self._registry = CollectorRegistry()
         self._registry.register(NodeCollector(node.status, tls))
         ProcessCollector(registry=self._registry)
-        self._places = Places(visitors, limits, lambda sentence: _LOG.info("HTTP: %s", sentence))
+        self._places = Places(visitors, limits, lambda said: _LOG.info(said.about("HTTP")))
         self._guard = Guard(hosts)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from broker.repeats import EVERY, Repeats
 from broker.server.sockets import without_cycle
+from understudy import codes
+from understudy.shared.codes import Coded
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,7 +40,7 @@ LIMITS = Limits()
 class Places:
     """Call `take` for each connection, then `begins`, `vouched` and `ends` for each of its requests."""
 
-    def __init__(self, most: int, limits: Limits, log: Callable[[str], None]) -> None:
+    def __init__(self, most: int, limits: Limits, log: Callable[[Coded], None]) -> None:
         self.limits = limits
         self._most = most
         self._vouched_most = max(1, most - max(1, most // 10))
@@ -55,10 +57,10 @@ class Places:
         if len(self._visits) >= self._most:
             others = [visit for visit in self._visits if not visit.is_vouched]
             if not others:
-                self.say("full", f"connection refused: {self._most} are open, all of administrators")
+                self.say(codes.HTTP_ALL_VOUCHED.say(places=self._most))
                 return _Refused()
             silent = min(others, key=lambda visit: visit.heard_at)
-            self.say("full", f"all {self._most} places are taken: the longest silent goes, {silent.peer}")
+            self.say(codes.HTTP_FULL.say(places=self._most, peer=silent.peer))
             silent.end()
         visit = _Visit(self, inner())
         self._visits.add(visit)
@@ -76,7 +78,7 @@ class Places:
         if visit is None or visit.is_vouched:
             return True
         if sum(each.is_vouched for each in self._visits) >= self._vouched_most:
-            self.say("busy", f"request refused: {self._vouched_most} of administrators are under way")
+            self.say(codes.HTTP_REQUESTS_FULL.say(requests=self._vouched_most))
             return False
         visit.is_vouched = True
         return True
@@ -91,9 +93,10 @@ class Places:
         if self._flush is not None:
             self._flush.cancel()
 
-    def say(self, kind: str, sentence: str) -> None:
+    def say(self, said: Coded, kind: str = "") -> None:
+        """Log it, at most once a second of each kind; the kind is the code unless one is given."""
         loop = asyncio.get_running_loop()
-        self._repeats.say(kind, sentence, loop.time())
+        self._repeats.say(kind or said.code, said, loop.time())
         if self._flush is None:
             self._flush = loop.call_later(EVERY, self._say_rest)
 
@@ -197,7 +200,7 @@ class _Visit(asyncio.Protocol):
     def _late(self) -> None:
         if self._has_begun:
             limit = self._places.limits.head
-            self._places.say(self.peer, f"{self.peer}: its request was not whole within {limit:g} s")
+            self._places.say(codes.HTTP_SLOW.say(peer=self.peer, limit=limit), self.peer)
         self.end()
 
 

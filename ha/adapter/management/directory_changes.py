@@ -16,6 +16,7 @@ from broker.security.identity import HA, User
 from broker.security.password_hashes import rabbit_parts
 from ha.adapter import codes
 from ha.adapter.management.serving import not_serving
+from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
     from broker.engine import Broker
@@ -47,7 +48,7 @@ class DirectoryNode(Protocol):
     vhosts: VirtualHosts
 
     @property
-    def log(self) -> Callable[[str], None]: ...
+    def log(self) -> Callable[[Coded], None]: ...
     def status(self) -> dict[str, Any]: ...
 
 
@@ -112,12 +113,13 @@ def changes_of(args: Mapping[str, Any]) -> list[Change]:
     return [_change_of(change) for change in asked]
 
 
-def _told(changes: list[Change]) -> str:
+def _told(changes: list[Change]) -> Coded:
     """For the log: which entries were changed, and never their values."""
     names = [f"{change.kind} {change.name!r:.100}" for change in changes[:_TOLD]]
     more = f" and {len(changes) - _TOLD} more" if len(changes) > _TOLD else ""
     deleted = all(isinstance(change, EntryDelete) for change in changes)
-    return f"an operator {'deletes' if deleted else 'changes'} {', '.join(names)}{more}"
+    what = "deletes" if deleted else "changes"
+    return codes.DIRECTORY_CHANGED.say(what=what, entries=", ".join(names) + more)
 
 
 def _change_of(change: object) -> Change:

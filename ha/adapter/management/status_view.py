@@ -157,7 +157,7 @@ def _differs(core: HaBroker, member: Member) -> str:
 
 def _clock(member: Member) -> str:
     """A sentence if its clock differs from this node's; or ""."""
-    return member.clock.words(member.name) if member.connected and member.clock.apart else ""
+    return member.clock.words(member.name).sentence if member.connected and member.clock.apart else ""
 
 
 def _with_troubles(core: HaBroker, reason: str, authority: Coded | None) -> str:

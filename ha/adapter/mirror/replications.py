@@ -95,7 +95,7 @@ class MirrorNode(SourceNode, Protocol):
     settings: HaSettings
 
     @property
-    def log(self) -> Callable[[str], None]: ...
+    def log(self) -> Callable[[Coded], None]: ...
 
 
 class Replications:
@@ -224,7 +224,7 @@ class Replications:
             return
         copying.told = (copy.state, copy.error)
         why = f": {copy.error}" if copy.error else f", from {copy.source}" if copy.source else ""
-        self._node.log(f"replication of queue '{name}': {copy.state.value}{why}")
+        self._node.log(codes.MIRROR_STATE.say(queue=name, state=copy.state.value, why=why))
 
     def _first_word(self, name: str, copying: _Copying, now: float) -> None:
         """If nothing came of the request, tell the operator. It is not tried again, except for a queue that

@@ -24,6 +24,7 @@ from broker.model.routing.exchange import BindingKey, key_of
 from broker.model.values import ROOT, Scope
 from broker.model.vhost.directory import VHOST
 from broker.model.vhost.vhosts import VirtualHosts
+from understudy.shared.codes import Coded
 
 
 class ToldDefinitions:
@@ -36,7 +37,7 @@ class ToldDefinitions:
         self.entries: set[tuple[str, str, str]] = set()
         self.deleted_queues: dict[bytes, QueueEnds] = {}
         """Of queues that its history has deleted."""
-        self.sentences: list[str] = []
+        self.dropped: list[Coded] = []
         """On queues that are dropped here."""
         self.unwritten: list[Record] = []
         """What was applied of the part that came last, and is to go to the store."""

@@ -41,6 +41,7 @@ from ha.core.errors import LinkError
 from ha.core.ports import BadEvent, Dropped, IdsByEpoch
 from ha.core.record.in_sync_record import InSyncRecord
 from ha.core.wire.queue_snapshot import minus, total
+from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
@@ -262,7 +263,7 @@ class ReplicaVhost:
         self._told.unwritten = stored
         self._ledger.batch(Batch(position, 0, wanted), BACKUP)
 
-    def end_definitions(self, position: Position) -> list[str]:
+    def end_definitions(self, position: Position) -> list[Coded]:
         told, self._told = self._told, ToldDefinitions()
         stale: list[Record] = [*told.unbound(self._vhosts)]
         for queue in list(self._vhosts.queues_by_uuid.values()):
@@ -274,7 +275,7 @@ class ReplicaVhost:
         for record in [*told.deferred, *stale]:
             self._apply(record)
         self._append(position, [*told.unwritten, *told.deferred, *stale])
-        return told.sentences
+        return told.dropped
 
     def _write_told(self) -> None:
         """The last part goes to the store at the previous position. The end of all parts goes there with the
@@ -300,7 +301,7 @@ class ReplicaVhost:
         count = self._export(queue, beyond)
         if self._withheld is not None and queue.scope & Scope.LINK:
             self._withheld.end(queue.uuid)
-        told.sentences.append(gone_words(queue.title, count, there=there, ended=deleted is not None))
+        told.dropped.append(gone_words(queue.title, count, there=there, ended=deleted is not None))
         return [
             QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE),
             deleted if deleted is not None else QueueEnds(queue.uuid, {}, True, Scope.STORE),

@@ -26,6 +26,7 @@ from ha.core.terms import Disagreement
 from ha.core.tuning import Tuning
 from ha.core.wire.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
 from ha.core.wire.queue_snapshot import encode_have
+from understudy.shared.codes import Coded
 
 HAVE_ROOM = 60_000
 """Bytes of one HAVE message; it is cut further where the link has negotiated smaller frames."""
@@ -83,7 +84,7 @@ class Backup:
         self.refused = ""
         self.disagreement: Disagreement | None = None
         """Why it does not follow the primary that it sees: what they are configured to differently."""
-        self._told = ""
+        self._told: Coded | None = None
 
     # -- joining
 
@@ -114,9 +115,9 @@ class Backup:
     def disagree(self, about: Disagreement) -> None:
         """That node serves, and this one must not follow it as they are configured. Said once."""
         self.disagreement = about
-        if about.reason != self._told:
-            self._out.log(about.reason)
-        self._told = about.reason
+        if about.said != self._told:
+            self._out.log(about.said)
+        self._told = about.said
 
     def reconcile(self, peer: int) -> None:
         """The node that answers there is gone, or serves no more: if it was disagreed with, that is over."""
@@ -148,7 +149,7 @@ class Backup:
         self._membership.become(Status.CATCH_UP)
         self._save(record, self._local.copy.incomplete)
         self._last_heard = now
-        self._out.log(f"catching up with {self.primary_name} in epoch {record.epoch}")
+        self._out.log(codes.CATCHING_UP.say(primary=self.primary_name, epoch=record.epoch))
 
     # -- the stream
 
@@ -173,9 +174,9 @@ class Backup:
             self._heed_ended()
             self._reset(self._replicator)
         self._echo = max(self._echo, self._replicator.sent_at)
-        for sentence in self._replicator.sentences:
-            self._out.log(sentence)
-        self._replicator.sentences.clear()
+        for said in self._replicator.dropped:
+            self._out.log(said)
+        self._replicator.dropped.clear()
 
     def _begin(self, record: InSyncRecord, epoch: int) -> None:
         """The copy is about to be changed. A node that the primary expects stays promotable, unless it starts
@@ -197,10 +198,7 @@ class Backup:
             self._local.copy.ended |= new
             self._local.mark_incomplete()
             self._model.save_incomplete(record)
-            self._out.log(
-                f"{len(new)} of this node's queues are deleted with the messages they held: it is not "
-                f"promotable before all that {self.primary_name} has is here"
-            )
+            self._out.log(codes.QUEUES_DELETED.say(queues=len(new), primary=self.primary_name))
 
     def _reset(self, replicator: BrokerReplicator) -> None:
         """Some queues could not take an event: have the primary send them again. Until they are whole, and on
@@ -221,7 +219,7 @@ class Backup:
             if not replicator.wait_for(event.queue):
                 continue
             self._local.copy.resetting.add(event.queue)
-            self._out.log(f"{event.sentence}; it is fetched again from {self.primary_name}")
+            self._out.log(codes.QUEUE_FETCHED_AGAIN.say(why=event.sentence, primary=self.primary_name))
             self._out.do(SendMethod(peer, Method.RESET_QUEUE, event.queue + event.sentence.encode()[:500]))
 
     def _resetting(self, replicator: BrokerReplicator) -> bool:
@@ -236,7 +234,7 @@ class Backup:
             self._local.copy.whole()
             self._save(record, False)
             self._membership.become(Status.READY)
-            self._out.log(f"ready again: holds every confirmed message of {self.primary_name}")
+            self._out.log(codes.READY_AGAIN.say(primary=self.primary_name))
 
     def _quiesce(self, body: bytes, replicator: BrokerReplicator) -> None:
         """Note what this copy holds at the primary's point; one that still catches up does not count. A queue
@@ -262,7 +260,7 @@ class Backup:
         if self._replicator is not None:
             clocks.heard(self._replicator.epoch, beat.wall_ms, now)
         clock = self._membership.member(self.primary_id).clock
-        if news := clocks.compare(clock, self.primary_name, beat.machine_ms, now):
+        if (news := clocks.compare(clock, self.primary_name, beat.machine_ms, now)) is not None:
             self._out.log(news)
 
     def excluded(self, payload: bytes) -> None:
@@ -295,7 +293,7 @@ class Backup:
         end = self.link_end = LinkEnd(
             self.primary_name, self.primary_id, True, False, now, now, replicator.epoch, handed_over=True
         )
-        self._out.log(f"{self.primary_name} hands over at ({said[0]}, {replicator.applied.n})")
+        self._out.log(codes.HANDS_OVER.say(primary=self.primary_name, at=(said[0], replicator.applied.n)))
         self._unlink()
         return end
 
@@ -321,7 +319,7 @@ class Backup:
                 self._local.copy.whole()
                 self._save(record, False)
                 self._membership.become(Status.READY)
-                self._out.log(f"ready: holds every confirmed message of {self.primary_name}")
+                self._out.log(codes.READY.say(primary=self.primary_name))
                 return
             if not complete and not self._expected and not self._resetting(self._replicator):
                 raise LinkError("the record names this node before its copy is complete")
@@ -386,8 +384,8 @@ class Backup:
             self.link_end = LinkEnd(
                 self.primary_name, self.primary_id, clean, self._excluded, self._acks.sure, now, epoch
             )
-            how = "closed" if clean else "was lost"
-            self._out.log(f"the link to {self.primary_name} {how}")
+            ended = codes.LINK_CLOSED if clean else codes.LINK_LOST
+            self._out.log(ended.say(primary=self.primary_name))
         self._unlink()
 
     def leave(self, now: float) -> None:
@@ -451,7 +449,7 @@ class Backup:
                 )
             case _:
                 refused = f"refused by {self.primary_name}: {self.refused}" if self.refused else ""
-                differs = self.disagreement.reason if self.disagreement is not None else ""
+                differs = self.disagreement.said.sentence if self.disagreement is not None else ""
                 return differs or refused or "no primary is known"
 
 

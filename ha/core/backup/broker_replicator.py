@@ -7,11 +7,13 @@ stream means that, once caught up, this node is always a prefix of its primary's
 from __future__ import annotations
 
 from broker.model.values import ORIGIN
+from ha.core import codes
 from ha.core.backup.coming_contents import ComingContents
 from ha.core.backup.queue_replicator import QueueReplicator
 from ha.core.errors import LinkError
 from ha.core.ports import BadEvent, ReplicaModel
 from ha.core.wire.link import BatchHead, Frame, parse_batch, parse_begin, parse_position, parse_queue
+from understudy.shared.codes import Coded
 
 
 class BrokerReplicator:
@@ -27,7 +29,7 @@ class BrokerReplicator:
         """When the primary sent the newest batch, on its clock."""
         self.guard_mark: int | None = None
         """Set by GUARD: the point up to which all must be on disk."""
-        self.sentences: list[str] = []
+        self.dropped: list[Coded] = []
         self.bad: list[BadEvent] = []
         """What could not be applied, for Backup to take."""
         self._queues: dict[bytes, QueueReplicator] = {}
@@ -104,7 +106,7 @@ class BrokerReplicator:
         if kind is Frame.DEFINITIONS:
             self._model.take_definitions(position, payload)
         else:
-            self.sentences += self._model.end_definitions(position)
+            self.dropped += self._model.end_definitions(position)
             self.applied = position
 
     def _batch(self, head: BatchHead) -> None:
@@ -133,7 +135,8 @@ class BrokerReplicator:
         self._end(queue)
         self.whole += 1
         if replicator.dropped:
-            self.sentences.append(
-                f"queue {replicator.name!r}: dropped {replicator.dropped} messages the primary has not, "
-                f"{replicator.quarantined} of them to quarantine"
+            self.dropped.append(
+                codes.MESSAGES_DROPPED.say(
+                    queue=replicator.name, messages=replicator.dropped, kept=replicator.quarantined
+                )
             )

@@ -94,8 +94,11 @@ class Introductions:
             if address is not None:
                 self._peers.found_ours(address)
             return answer
-        if address is not None and (sentence := self._peers.found_foreign(address, answer.cluster_id)):
-            self._out.log(sentence)
+        if (
+            address is not None
+            and (said := self._peers.found_foreign(address, answer.cluster_id)) is not None
+        ):
+            self._out.log(said)
         return None
 
     def _doubted(self, answer: PeerAnswer, address: str | None) -> bool:
@@ -106,8 +109,8 @@ class Introductions:
         why = self._lineage.doubt(answer, serves_in)
         if why and address is None:
             raise LinkError(f"{answer.name} {why}")
-        if why and address is not None and (sentence := self._peers.doubted(address, why)):
-            self._out.log(sentence)
+        if why and address is not None and (said := self._peers.doubted(address, why)) is not None:
+            self._out.log(said)
         return bool(why)
 
     def _copied(self, answer: PeerAnswer, address: str | None) -> bool:
@@ -119,6 +122,6 @@ class Introductions:
         twin = None if mine else self._peers.twin(answer, address)
         if not mine and twin is None:
             return False
-        if address is not None and (sentence := self._peers.copied(address, answer, twin)):
-            self._out.log(sentence)
+        if address is not None and (said := self._peers.copied(address, answer, twin)) is not None:
+            self._out.log(said)
         return True

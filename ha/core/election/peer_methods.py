@@ -203,9 +203,7 @@ class PeerMethods:
         self._lineage.saw(answer.seen, answer.epoch)
         backup, record = node.backup, self._local.record
         if backup is not None and record is not None and backup.linked and backup.epoch < record.epoch:
-            self._out.log(
-                f"{backup.primary_name} is followed no more: there is the newer epoch {record.epoch}"
-            )
+            self._out.log(codes.NEWER_PRIMARY.say(primary=backup.primary_name, epoch=record.epoch))
             backup.leave(now)
         who = Incarnation(answer.node_id, answer.incarnation)
         if backup is not None and record is not None and answer.promoting and who == record.owner:

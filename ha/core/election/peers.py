@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from ha.core import codes
 from ha.core.record.authority import PeerAnswer
 from ha.core.wire.hello import COPY
+from understudy.shared.codes import Coded
 
 WRONG_PASSWORD = "; ha.username and ha.password have to be the same on all nodes"
 THIS = "this very node"
@@ -173,14 +175,15 @@ class Peers:
         """Was this process met as one, where it still is? It stays one when the other is no more heard of."""
         return any(entry.copy_of and entry.life == answer.life for entry in self.by_address.values())
 
-    def copied(self, address: str, answer: PeerAnswer, twin: str | None) -> str:
-        """The node at `address` has the identity of the one at `twin` (None: of this one): a sentence the
-        first time, then "".
+    def copied(self, address: str, answer: PeerAnswer, twin: str | None) -> Coded | None:
+        """The node at `address` has the identity of the one at `twin` (None: of this one). Said the first
+        time, then None.
         """
         entry = self.by_address[address]
         known, entry.copy_of, entry.node_id = entry.copy_of, f"the node at {twin}" if twin else THIS, None
-        entry.life, entry.trouble = answer.life, f"has the identity of {entry.copy_of}: {COPY}"
-        return "" if known else f"{address} {entry.trouble}"
+        said = codes.IDENTITY_COPIED.say(other=entry.copy_of, way=COPY)
+        entry.life, entry.trouble = answer.life, said.sentence
+        return None if known else Coded(said.code, f"{address} {said.sentence}")
 
     def copies(self, *, mine: bool = False) -> list[str]:
         """Of brokers that are there with an identity that is not theirs alone (`mine`: with this node's): a
@@ -189,20 +192,18 @@ class Peers:
         there = (entry for entry in self.by_address.values() if entry.copy_of and entry.peer is not None)
         return [f"{e.address} {e.trouble}" for e in there if not mine or e.copy_of == THIS]
 
-    def found_foreign(self, address: str, cluster_id: str | None) -> str:
-        """The node at `address` is of another cluster: a sentence the first time, then ""."""
-        entry = self.by_address[address]
-        known, entry.trouble = (
-            entry.trouble,
-            f"belongs to another cluster, {cluster_id}, and not into ha.brokers here",
-        )
-        return "" if known == entry.trouble else f"{address} {entry.trouble}"
+    def found_foreign(self, address: str, cluster_id: str | None) -> Coded | None:
+        """The node at `address` is of another cluster. Said the first time, then None."""
+        return self._troubled(address, codes.FOREIGN_CLUSTER.say(cluster=cluster_id))
 
-    def doubted(self, address: str, why: str) -> str:
-        """What the node at `address` says is not believed: a sentence the first time, then ""."""
+    def doubted(self, address: str, why: str) -> Coded | None:
+        """What the node at `address` says is not believed. Said the first time, then None."""
+        return self._troubled(address, codes.PEER_DOUBTED.say(why=why))
+
+    def _troubled(self, address: str, said: Coded) -> Coded | None:
         entry = self.by_address[address]
-        known, entry.trouble = entry.trouble, f"is not believed: it {why}"
-        return "" if known == entry.trouble else f"{address} {entry.trouble}"
+        known, entry.trouble = entry.trouble, said.sentence
+        return None if known == entry.trouble else Coded(said.code, f"{address} {said.sentence}")
 
     def found_ours(self, address: str) -> None:
         """The node at `address` is of this cluster, or of none yet."""

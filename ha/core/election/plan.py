@@ -183,7 +183,7 @@ class HandOver:
 class Say:
     """For the log."""
 
-    sentence: str
+    said: Coded
 
 
 @dataclass(slots=True, frozen=True)
@@ -298,7 +298,7 @@ def _waited(plan: SwitchoverPlan, event: Settled, limits: Limits) -> Move:
     else:
         return plan, ()
     plan = replace(plan, step=SwitchoverStep.RETURNING, why=why)
-    return plan, (Say(f"wants to be primary again: {why}"), Return())
+    return plan, (Say(codes.SWITCHOVER_RETURNS.say(why=why)), Return())
 
 
 # -- the end

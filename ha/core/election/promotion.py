@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from broker.model.values import Position
+from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.clocks import Clocks
 from ha.core.effects import Answer, Redial, refused
@@ -48,7 +49,7 @@ class Promotion:
         self, me: OwnIdentity, tuning: Tuning, membership: Membership, local: LocalRecord, clocks: Clocks,
         outbox: Outbox, authority: Authority, keeper: RecordKeeper, peers: Peers, lineage: Lineage,
         position: Callable[[], Position], following: Callable[[], Backup | None], ask_all: Callable[[], None],
-        serve: Callable[[Attempt, float], str],
+        serve: Callable[[Attempt, float], Coded | None],
     ) -> None:  # fmt: skip
         self._me = me
         self._tuning = tuning
@@ -246,7 +247,7 @@ class Promotion:
             case steps.TellCommitted():
                 if self.attempt is not None and self.attempt.record is not None:
                     epoch = self.attempt.record.epoch
-                    self._out.log(f"the record of epoch {epoch} is this node's; {self.waits_for()}")
+                    self._out.log(codes.PROMOTION_COMMITTED.say(epoch=epoch, state=self.waits_for()))
             case steps.SawEpoch(epoch):
                 self._lineage.saw(epoch)
             case steps.Propose(record, expected):
@@ -286,10 +287,10 @@ class Promotion:
     def _serve_by(self, attempt: Attempt, now: float) -> None:
         held = self._serve(attempt, now)
         epoch = attempt.record.epoch if attempt.record is not None else 0
-        self._out.log(f"promoted in epoch {epoch} ({attempt.how}): {attempt.reason}")
-        if held:
+        self._out.log(codes.PROMOTED.say(epoch=epoch, how=attempt.how, why=attempt.reason))
+        if held is not None:
             self._out.log(held)
-        reason = f"{attempt.reason}; {held}" if held else attempt.reason
+        reason = f"{attempt.reason}; {held.sentence}" if held is not None else attempt.reason
         self._reply(attempt.token, f"promoted in epoch {epoch}: {reason}")
 
     def _refuse(self, token: int | None, why: Coded, way: str) -> None:

@@ -204,8 +204,8 @@ class Switchover:
         match decision:
             case steps.Reply(token, said):
                 self._reply(token, said)
-            case steps.Say(sentence):
-                self._out.log(sentence)
+            case steps.Say(told):
+                self._out.log(told)
             case steps.End(ended, said):
                 self._end(ended, said)
             case steps.Return():
@@ -223,7 +223,7 @@ class Switchover:
         match decision:
             case steps.Drain():
                 primary.drains = True
-                self._out.log(f"switches over to {plan.name}: takes in nothing new until it has everything")
+                self._out.log(codes.SWITCHOVER_BEGINS.say(target=plan.name))
                 self._out.do(Announce("switchover", plan.target.node_id, plan.name, ""), HoldInput())
             case steps.ServeOn(why):
                 self._serve_on(primary, plan, why)
@@ -252,7 +252,7 @@ class Switchover:
     def _serve_on(self, primary: Primary, plan: SwitchoverPlan, why: str) -> None:
         primary.drains = False
         self._out.do(TakeInput())
-        self._out.log(f"goes on serving: {plan.name} could not take over: {why}")
+        self._out.log(codes.SWITCHOVER_CALLED_OFF.say(target=plan.name, why=why))
 
     def _end(self, plan: SwitchoverPlan, said: Coded | str) -> None:
         self._reply(plan.token, said)

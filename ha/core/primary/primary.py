@@ -39,6 +39,7 @@ from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
 from ha.core.wire.hello import JoinRequest
 from ha.core.wire.link import UUID, Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
+from understudy.shared.codes import Coded
 
 TICK = 0.001
 """Seconds by which a deadline is overslept, so that "longer than" holds when it is judged."""
@@ -124,7 +125,7 @@ class Primary:
         """
         if backup.phase is Phase.INCLUDING:
             if backup.defer(reason, now + RETRY):
-                self._out.log(f"{backup.name} has caught up, and is not included yet: {reason}")
+                self._out.log(codes.BACKUP_DEFERRED.say(backup=backup.name, why=reason))
             self._settle()
         elif backup.phase is Phase.LOST:
             del self.backups[backup.who.node_id]
@@ -158,7 +159,7 @@ class Primary:
             self._out.do(SendMethod(backup.peer, Method.EXCLUDED, to_json(notice)))
             self._close(backup.peer, why)
         self._settle()
-        if held := self.held():
+        if (held := self.held()) is not None:
             self._out.log(held)
         self._admit_next(backup.who.node_id, now)
         self.exclude_next(now)
@@ -211,7 +212,7 @@ class Primary:
             # It knows this node's clock before it can be promoted, however soon that is.
             SendMethod(backup.peer, Method.HEARTBEAT, heartbeat(self._clocks, now)),
         )
-        self._out.log(f"{backup.name} joins, holding {len(backup.has)} queues")
+        self._out.log(codes.BACKUP_JOINS.say(backup=backup.name, queues=len(backup.has)))
         self._out.do(Announce("joining", backup.who.node_id, backup.name, ""))
 
     def _advance(self, backup: RemoteBackup, now: float) -> None:
@@ -250,8 +251,10 @@ class Primary:
             self._include(backup, now)
         elif not backup.expected and now - since > tuning.ack_timeout:
             backup.stalled()
-            held = "" if self._watermark.hold is not None else "; confirms no longer wait for it"
-            self._out.log(f"{backup.name} stalls while catching up{held}")
+            said = codes.BACKUP_STALLS.say(backup=backup.name)
+            self._out.log(
+                said if self._watermark.hold is not None else said + "; confirms no longer wait for it"
+            )
             self._settle()
 
     def reset_queue(self, peer: int, queue: bytes, why: str) -> None:
@@ -264,7 +267,7 @@ class Primary:
         if backup.phase not in (Phase.IN_SYNC, Phase.COMMITTED) or len(queue) != UUID:
             raise LinkError("a queue that is to be sent again while none is in sync")
         self._feeder.again(backup, queue)
-        self._out.log(f"{backup.name} gets a queue again: {why}")
+        self._out.log(codes.QUEUE_SENT_AGAIN.say(backup=backup.name, why=why))
         self._out.do(Announce("queue-reset", backup.who.node_id, backup.name, why))
 
     # -- the flow
@@ -292,7 +295,7 @@ class Primary:
         if ack.machine_ms > 0 and ack.echo > backup.compared:
             backup.compared = ack.echo
             clock = self._membership.member(backup.who.node_id).clock
-            if news := self._clocks.compare(clock, backup.name, ack.machine_ms, now):
+            if (news := self._clocks.compare(clock, backup.name, ack.machine_ms, now)) is not None:
                 self._out.log(news)
         if backup.acked > before:
             self._note_replicated(backup.name, before, backup.acked, "applied")
@@ -302,7 +305,7 @@ class Primary:
             backup.in_sync(now)
             self._points.hasten(now)
             self.had_backup = True
-            self._out.log(f"{backup.name} is in sync from ({backup.acked.epoch}, {backup.acked.n}) on")
+            self._out.log(codes.BACKUP_IN_SYNC.say(backup=backup.name, at=tuple(backup.acked)))
             self._note_record("included", backup.name)
             self._out.do(Announce("in-sync", backup.who.node_id, backup.name, ""))
         self._settle()
@@ -353,7 +356,7 @@ class Primary:
             self._next_beat = now
         else:
             self._out.do(Resume())
-            self._out.log("proven to be primary again")
+            self._out.log(codes.LEASE_RENEWED.say())
         return self.lease.withheld
 
     def _all(self) -> Iterator[RemoteBackup]:
@@ -403,7 +406,7 @@ class Primary:
 
     def _gone(self, backup: RemoteBackup, why: str, *, told: bool = False) -> None:
         """The record has never named it. `told`: that it is lost is announced already."""
-        self._out.log(f"{backup.name} is gone before it was in sync: {why}")
+        self._out.log(codes.JOINER_GONE.say(backup=backup.name, why=why))
         if not told:
             self._out.do(Announce("lost", backup.who.node_id, backup.name, why))
         if backup.peer is not None:
@@ -477,9 +480,9 @@ class Primary:
             held=self.held(),
         )  # fmt: skip
 
-    def held(self) -> str:
-        """Why confirms are held for want of backups, and how that ends; "" if they are not."""
-        return held_words(self._tuning, self.backups.values()) if self._watermark.hold is not None else ""
+    def held(self) -> Coded | None:
+        """Why confirms are held for want of backups, and how that ends; None if they are not."""
+        return held_words(self._tuning, self.backups.values()) if self._watermark.hold is not None else None
 
     def in_sync_names(self) -> list[str]:
         return sorted(b.name for b in self.backups.values() if b.phase is Phase.IN_SYNC)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ha.core import codes
 from ha.core.primary.remote_backup import Phase, RemoteBackup
 from ha.core.tuning import Tuning
+from understudy.shared.codes import Coded
 
 TAKEN_IN = (Phase.GUARDED, Phase.INCLUDING, Phase.COMMITTED)
 """Confirms wait for it, and it is not known to be in the record, or has not heard of it."""
@@ -18,7 +20,9 @@ JOINING = (Phase.ASKED, Phase.WAITING, Phase.CATCHING)
 """Confirms do not wait for it yet."""
 
 
-def reason_of(backups: Iterable[RemoteBackup], leaving: Sequence[str], *, withheld: bool, held: str) -> str:
+def reason_of(
+    backups: Iterable[RemoteBackup], leaving: Sequence[str], *, withheld: bool, held: Coded | None
+) -> str:
     """`leaving`: names of those whose exclusion is being committed; `held`: see `held_words`."""
     if withheld:
         return "primary, but the proof of that is too old: nothing is confirmed or delivered for now"
@@ -29,8 +33,8 @@ def reason_of(backups: Iterable[RemoteBackup], leaving: Sequence[str], *, withhe
         return f"serving; the link of {', '.join(lost)} closed, confirms wait until it is back or excluded"
     if missing := [b.name for b in backups if b.expected]:
         return f"serving; confirms wait for {', '.join(missing)}, expected back from before the promotion"
-    if held:
-        return f"serving, but {held}"
+    if held is not None:
+        return f"serving, but {held.sentence}"
     ready = sorted(b.name for b in backups if b.phase is Phase.IN_SYNC)
     coming = [f"{b.name}, which is being taken in" for b in backups if b.phase in TAKEN_IN]
     joining = "".join(f"; {b.name} is catching up" for b in backups if b.phase in JOINING)
@@ -48,7 +52,7 @@ def wanted_words(tuning: Tuning) -> str:
     return f"{many} in sync ({' and '.join(keys)})"
 
 
-def held_words(tuning: Tuning, backups: Iterable[RemoteBackup]) -> str:
+def held_words(tuning: Tuning, backups: Iterable[RemoteBackup]) -> Coded:
     """What is waited for with fewer in sync than are wanted, and the way out for whoever cannot have that."""
     backups = list(backups)
     there = sum(b.phase is Phase.IN_SYNC for b in backups)
@@ -59,10 +63,7 @@ def held_words(tuning: Tuning, backups: Iterable[RemoteBackup]) -> str:
     others = [f"ha.min_backups={there}"] if tuning.min_backups > there else []
     if tuning.block_on_loss and not there:
         others.append("ha.on_backup_loss=continue")
-    return (
-        f"confirms are held until {wanted_words(tuning)}; {step}; "
-        f"to go on without, restart this broker with {' and '.join(others)} and promote it"
-    )
+    return codes.CONFIRMS_HELD.say(wanted=wanted_words(tuning), step=step, keys=" and ".join(others))
 
 
 def state_of(backup: RemoteBackup) -> dict[str, Any]:

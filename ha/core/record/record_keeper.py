@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ha.core import codes
 from ha.core.errors import Broken, LinkError
 from ha.core.outbox import Outbox
 from ha.core.record.authority import Authority
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, is_behind, record_from_json
 from ha.core.record.local_record import LocalRecord
+from understudy.shared.codes import Coded
 
 RETRY = 0.2
 """Seconds until the authority is asked again, when it did not answer."""
@@ -133,7 +135,7 @@ class RecordKeeper:
         try:
             held = record_from_json(document) if document is not None else None
         except LinkError as error:
-            self._out.log(f"the authority's answer cannot be read: {error}")
+            self._out.log(codes.AUTHORITY_UNREADABLE.say(fault=error))
             outcome, held = Outcome.UNKNOWN, None
         read = self._reads.pop(request_id, None)
         if read is not None:
@@ -157,7 +159,7 @@ class RecordKeeper:
             self.owned(commit.asked_at)
             self._done(commit, now)
         elif lost(held, commit.record) and commit.restores(now):
-            self._out.log(f"{lost_words(held)}; what is to be the record replaces that, too")
+            self._out.log(record_lost(held) + "; what is to be the record replaces that, too")
             commit.expected, commit.retry_at = held.version if held is not None else None, now + RETRY
         else:
             self._commit = None
@@ -212,8 +214,7 @@ def lost(held: InSyncRecord | None, record: InSyncRecord) -> bool:
     return (held.owner, held.epoch) == (record.owner, record.epoch) and held.revision < record.revision
 
 
-def lost_words(held: InSyncRecord | None) -> str:
-    """What it has instead."""
-    if held is None:
-        return "the authority has lost the record"
-    return f"the authority has lost the record, and holds revision {held.revision} of the same epoch"
+def record_lost(held: InSyncRecord | None) -> Coded:
+    """`held`: what it has instead."""
+    said = codes.RECORD_LOST.say()
+    return said if held is None else said + f", and holds revision {held.revision} of the same epoch"

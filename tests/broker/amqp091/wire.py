@@ -57,7 +57,12 @@ class World:
         self.vhost = VirtualHosts(self.hooks, History(), lambda: next(numbers).to_bytes(16, "big")).root
         self.vhost.whole.activate(1)
         self.logged: list[str] = []
-        self.broker = Broker(BrokerSettings(**settings), self.hooks, self.vhost.whole, log=self.logged.append)
+        self.broker = Broker(
+            BrokerSettings(**settings),
+            self.hooks,
+            self.vhost.whole,
+            log=lambda told: self.logged.append(str(told)),
+        )
         self.clients: list[Raw] = []
 
     def tick(self) -> None:

@@ -46,7 +46,10 @@ def live_broker(
     vhost.whole.activate(1)
     vhost.whole.change_directory(stored)
     logged: list[str] = []
-    live = Live(Broker(BrokerSettings(**settings), Hooks(), vhost.whole, log=logged.append), logged=logged)
+    live = Live(
+        Broker(BrokerSettings(**settings), Hooks(), vhost.whole, log=lambda told: logged.append(str(told))),
+        logged=logged,
+    )
     ready = threading.Event()
     shells: list[Shell] = []
     failed: list[str | None] = []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ha.core import codes
 from tests.ha.pair import Host, Pair
 from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
@@ -30,11 +29,7 @@ def two_of_three() -> tuple[Pair, Host, Host, Host]:
 
 
 def has_the_identity(pair: Pair, host: Host, whose: str) -> str:
-    return f"127.0.0.1:{host.port} has the identity of {whose}: {WHAT_TO_DO}"
-
-
-def said(host: Host, sentence: str) -> int:
-    return sum(line.startswith(sentence) for line in host.log)
+    return f"127.0.0.1:{host.port} {codes.IDENTITY_COPIED.say(other=whose, way=WHAT_TO_DO).sentence}"
 
 
 def test_two_copies_of_a_new_node_are_not_promoted_both() -> None:
@@ -52,7 +47,7 @@ def test_two_copies_of_a_new_node_are_not_promoted_both() -> None:
         assert (answer["ok"], sentence in answer["reason"]) == (False, True), answer
         assert sentence in host.running.status()["reason"]
         pair.run(5)
-        assert said(host, sentence) == 1
+        assert len(host.told(codes.IDENTITY_COPIED)) == 1
 
 
 def test_a_copy_of_the_primary_is_not_promoted_beside_it() -> None:
@@ -83,14 +78,14 @@ def test_what_a_copy_of_the_primary_says_is_not_taken_for_the_primarys_word() ->
     pair.start(c)
     pair.run(1)
     sentence = has_the_identity(pair, c, f"the node at 127.0.0.1:{a.port}")
-    assert said(b, sentence) == 1
+    assert len(b.told(codes.IDENTITY_COPIED)) == 1
     assert sentence in b.running.status()["reason"]
     a.frozen = True
     for _ in range(3):
         pair.run(10)  # also once its connections are given up
         answer = pair.ask(b, "promote")
         assert not answer["ok"] and "answers and does not serve" not in answer["reason"], answer
-    assert said(b, sentence) == 1
+    assert len(b.told(codes.IDENTITY_COPIED)) == 1
 
 
 def test_a_copy_of_a_backup_is_not_taken_in_beside_it() -> None:
@@ -99,12 +94,12 @@ def test_a_copy_of_a_backup_is_not_taken_in_beside_it() -> None:
     copy(b, c)
     pair.start(b)
     pair.until(lambda: b.status == "ready")
-    before = len(a.log)
+    before = len(a.said)
     pair.start(c)
     pair.run(5)
     assert (b.status, c.status) == ("ready", "joining")
     assert WHAT_TO_DO in c.running.status()["reason"]
-    assert not any("again" in line for line in a.log[before:])
+    assert not any(said.code == codes.QUEUE_SENT_AGAIN.name for said in a.said[before:])
 
 
 def test_a_node_that_restarts_is_no_copy_of_itself() -> None:
@@ -117,5 +112,4 @@ def test_a_node_that_restarts_is_no_copy_of_itself() -> None:
     pair.kill(b, clean=False)
     pair.start(b)
     pair.until(lambda: b.status == "ready")
-    logs: list[Any] = [host.log for host in pair.hosts]
-    assert not any("identity" in line for log in logs for line in log)
+    assert not any(host.told(codes.IDENTITY_COPIED) for host in pair.hosts)

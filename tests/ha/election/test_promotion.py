@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ha.core import codes
 from tests.ha.pair import Pair
 from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
@@ -171,7 +172,7 @@ def test_a_broker_of_another_cluster_is_named_as_such() -> None:
     b.running.core._lineage.belong("f" * 32)
     pair.run(3.0)
     assert b.status == "joining" and a.status == "active"
-    told = [line for line in b.log if "another cluster" in line]
+    told = b.told(codes.FOREIGN_CLUSTER)
     assert len(told) == 1 and "127.0.0.1:5000" in told[0]
     answer = pair.ask(b, "promote")
     assert not answer["ok"] and "127.0.0.1:5000 belongs to another cluster" in answer["reason"]

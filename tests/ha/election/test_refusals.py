@@ -10,6 +10,7 @@ import pytest
 from broker.model.values import Position
 from broker.store.errors import StoreUnusable
 from broker.store.node_files import RecordFile
+from ha.core import codes
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.register import RegisterAuthority
 from ha.core.membership import Status
@@ -286,4 +287,6 @@ def test_who_sent_what_cannot_be_is_named() -> None:
     (peer,) = primary.peers()
     a.running.core.method(peer, Method.ACK, b"short", pair.now)
     pair.run(0.1)
-    assert [line for line in a.log if "link closed" in line] == ["link closed: b: an ack of 5 bytes"]
+    assert a.told(codes.LINK_MISUSED) == [
+        codes.LINK_MISUSED.say(peer="b", fault="an ack of 5 bytes").sentence
+    ]

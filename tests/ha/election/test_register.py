@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ha.adapter.settings import HaSettings
+from ha.core import codes
 from tests.ha.pair import Host, Pair
+from understudy.shared.codes import Code
 
 
 def registered(count: int = 2, **settings: Any) -> Pair:
@@ -43,8 +45,9 @@ def manage(pair: Pair, host: Host, command: str, **args: Any) -> list[dict[str, 
     return answers
 
 
-def told(host: Host, words: str) -> bool:
-    return any(words in line for line in host.log)
+def told(host: Host, code: Code, words: str = "") -> bool:
+    """Whether it has logged that with these words in it."""
+    return any(words in line for line in host.told(code))
 
 
 def test_an_authority_that_nobody_knows_is_refused() -> None:
@@ -65,7 +68,7 @@ def test_two_that_are_excluded_one_after_the_other_learn_the_record_that_is(auth
     pair.until(lambda: a.running.core.record is not None and not a.running.core.record.in_sync)
     committed = a.running.core.record
     pair.heal()
-    pair.until(lambda: told(b, "excluded by a") and told(c, "excluded by a"))
+    pair.until(lambda: told(b, codes.EXCLUDED) and told(c, codes.EXCLUDED))
     for host in (b, c):
         record = host.running.core.record
         assert record is not None and committed is not None and record.version <= committed.version
@@ -188,7 +191,7 @@ def put_off() -> tuple[Pair, Host, Host, Host]:
     pair.until(lambda: in_sync(pair) == {"c"})
     pair.register.early = {"b"}
     pair.start(b)
-    pair.until(lambda: told(a, "b has caught up, and is not included yet: it is on its way"))
+    pair.until(lambda: codes.BACKUP_DEFERRED.say(backup="b", why="it is on its way") in a.said)
     return pair, a, b, c
 
 
@@ -196,7 +199,7 @@ def test_who_is_not_included_yet_is_included_once_it_may_be() -> None:
     pair, a, b, _ = put_off()
     pair.run(4.0)
     assert in_sync(pair) == {"c"} and (a.status, b.status) == ("active", "catch-up")
-    assert len([line for line in a.log if "is not included yet" in line]) == 1, "said once"
+    assert len(a.told(codes.BACKUP_DEFERRED)) == 1, "said once"
     position = pair.publish(a, "q", "x")
     pair.until(lambda: pair.confirmed(a, position))
     assert pair.contents(b, "q") == "x", "it goes on following"
@@ -248,18 +251,18 @@ def test_who_may_be_in_the_record_all_the_same_counts_until_that_is_known() -> N
 def test_who_is_lost_while_it_is_not_included_yet_is_not_excluded(back: str) -> None:
     """There is nothing to exclude it from: it was never in the record, and its events say so."""
     pair, a, b, _ = put_off()
-    before = len(a.log)
+    before = len(a.said)
     pair.register.delay = 0.2
     pair.until(lambda: phase(a, b) == "including")
     pair.separate(a, b, reset=True)
     if back == "before the answer":
         pair.heal()
         pair.until(lambda: "asked" in (phase(a, b) or ""))
-    pair.until(lambda: told(a, "b is gone before it was in sync"))
+    pair.until(lambda: told(a, codes.JOINER_GONE, "b "))
     pair.heal()
     pair.register.early.clear()
     pair.until(lambda: b.status == "ready")
-    assert not any("b is excluded" in line for line in a.log[before:])
+    assert not any(said.code == codes.BACKUP_EXCLUDED.name for said in a.said[before:])
     assert in_sync(pair) == {"b", "c"}
 
 
@@ -307,8 +310,8 @@ def test_the_notice_and_the_close_come_after_the_commit() -> None:
     assert b.running.core.backup is not None and b.running.core.backup.linked
     assert "y" not in pair.contents(b, "q"), "no more batches"
     pair.until(lambda: in_sync(pair) == set())
-    assert not told(b, "excluded")
-    pair.until(lambda: told(b, "excluded by a"))
+    assert not told(b, codes.EXCLUDED)
+    pair.until(lambda: told(b, codes.EXCLUDED))
     b.syncing = True
     pair.until(lambda: b.status == "ready")
     assert pair.contents(a, "q") == pair.contents(b, "q") == "xy"
@@ -367,7 +370,7 @@ def test_a_primary_whose_register_has_another_owner_stops_at_once() -> None:
     a, b = pair.hosts
     usurp(pair, "z")
     pair.until(lambda: a.status == "joining", 1.1)
-    assert not a.running.vhost.serving and told(a, "stops serving: the authority has epoch")
+    assert not a.running.vhost.serving and told(a, codes.STOPS_SERVING, "the authority has epoch")
     assert not pair.ask(a, "promote")["ok"] and not pair.ask(b, "promote")["ok"]
 
 

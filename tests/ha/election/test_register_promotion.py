@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ha.core import codes
 from ha.core.record.in_sync_record import RecordVersion
 from ha.core.wire.link import Ack, Method
 from tests.ha.election.test_register import (
@@ -223,7 +224,7 @@ def test_a_demoted_primary_forgets_the_commit_that_it_had_asked_for() -> None:
     pair.until(lambda: in_sync(pair) == set())
     pair.run(1.0)
     assert a.status == "joining" and not serving(pair)
-    assert not told(a, "is excluded from the in-sync set")
+    assert not told(a, codes.BACKUP_EXCLUDED)
     pair.register.delay = 0.0
     answer = pair.ask(a, "promote")
     assert answer["ok"] and "last primary" in answer["reason"], answer
@@ -321,7 +322,7 @@ def test_an_answer_that_cannot_be_read_is_none() -> None:
     a, b = pair.hosts
     held = pair.register.held
     pair.register.held = {"epoch": 1, "revision": 1}
-    pair.until(lambda: told(a, "cannot be read"), 1.1)
+    pair.until(lambda: told(a, codes.AUTHORITY_UNREADABLE), 1.1)
     pair.register.held = held
     pair.run(1.0)
     assert a.status == "active" and b.status == "ready"
@@ -335,9 +336,9 @@ def test_a_backup_of_a_later_epoch_makes_its_primary_stop() -> None:
     later = RecordVersion(core.epoch + 1, 1)
     position = core._position()
     core.method(peer, Method.ACK, Ack(position, position, 0.0, 0, later, True).encode(), pair.now)
-    assert pair[0].status == "joining" and told(pair[0], "stops serving") is False
+    assert pair[0].status == "joining" and not told(pair[0], codes.STOPS_SERVING)
     pair.run(0.01)
-    assert told(pair[0], "stops serving: a backup knows of epoch")
+    assert told(pair[0], codes.STOPS_SERVING, "a backup knows of epoch")
 
 
 def test_who_joins_late_and_is_slow_has_no_more_time_than_who_does_not_come() -> None:
@@ -357,4 +358,7 @@ def test_who_joins_late_and_is_slow_has_no_more_time_than_who_does_not_come() ->
     position = pair.publish(b, "q", "x")
     pair.until(lambda: pair.confirmed(b, position))
     assert pair.now - promoted < 2.2
-    assert told(b, "c is excluded from the in-sync set: it has not caught up within 2 s of the promotion")
+    assert (
+        codes.BACKUP_EXCLUDED.say(backup="c", why="it has not caught up within 2 s of the promotion")
+        in b.said
+    )

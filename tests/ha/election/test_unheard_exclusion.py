@@ -5,6 +5,7 @@ What was confirmed after it must not be lost by a promotion that nobody forced (
 
 from __future__ import annotations
 
+from ha.core import codes
 from tests.ha.pair import Host, Pair
 
 
@@ -88,7 +89,8 @@ def test_nothing_is_confirmed_before_the_next_primary_knows_who_was_excluded() -
     position = pair.publish(a, "old", "u")
     pair.run(1.2)
     pair.hold(a, b)
-    pair.until(lambda: "c is excluded from the in-sync set: no acknowledgement for 2 s" in a.log)
+    excluded = codes.BACKUP_EXCLUDED.say(backup="c", why="no acknowledgement for 2 s")
+    pair.until(lambda: excluded in a.said)
     pair.run(0.2)
     assert not pair.confirmed(a, position)
     pair.heal()

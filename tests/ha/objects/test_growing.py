@@ -7,6 +7,7 @@ from typing import Any
 from broker.model.history.records import EntryPut
 from broker.model.queue.consumer import Consumer
 from broker.model.values import Scope
+from ha.adapter import codes
 from tests.ha.pair import Host, Pair
 
 
@@ -99,11 +100,8 @@ def test_the_level_is_given_once_and_told_once() -> None:
     pair = Growing()
     a, b = standalone(pair), pair.hosts[1]
     pair.grow()
-    told = [line for line in a.log if "while this broker was standalone" in line]
-    assert told == [
-        "4 queues and exchanges that were declared while this broker was standalone now have a level:"
-        " ha.replicate, all"
-    ]
+    told = a.told(codes.LEVELS_SET)
+    assert told == [codes.LEVELS_SET.say(count=4, level="all").sentence]
     before = sorted(map(repr, a.running.vhosts.definitions()))
     pair.settings["replicate"] = "configuration"
     pair.restart(a, b)
@@ -115,7 +113,7 @@ def test_the_level_is_given_once_and_told_once() -> None:
     assert pair.ask(a, "promote")["ok"]
     pair.until(lambda: b.status == "ready")
     assert sorted(map(repr, a.running.vhosts.definitions())) == before
-    assert [line for line in a.log if "while this broker was standalone" in line] == told
+    assert a.told(codes.LEVELS_SET) == told
 
 
 def test_the_level_is_that_of_the_pair_and_not_one_said_to_the_standalone_broker() -> None:
@@ -188,7 +186,7 @@ def test_a_standalone_broker_says_nothing_of_levels_at_its_starts() -> None:
     pair = Growing()
     a = standalone(pair)
     pair.restart(a)
-    assert pair.levels(a)["q"] == "unset" and not [line for line in a.log if "level" in line]
+    assert pair.levels(a)["q"] == "unset" and not a.told(codes.LEVELS_SET)
     assert pair.contents(a, "q") == "bcde"
 
 

@@ -15,6 +15,7 @@ from broker.model.queue.queue import Queue
 from broker.model.values import Position, Scope
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.store import SegmentStore, open_store
+from ha.adapter import codes
 from ha.adapter.management import status_view
 from ha.adapter.recovery import Bases, recover
 from tests.broker.model.helpers import OWNER, Everything, end_tick, publish, uuids
@@ -113,7 +114,7 @@ def test_an_old_primary_that_returns_drops_what_was_deleted_with_its_virtual_hos
     pair.until(lambda: a.status == "ready")
     assert equal(pair) and a.running.vhosts.get("abroad") is None and contents(a, "/") == "abc"
     assert a.running.status()["quarantined"] == 2
-    assert any("queue 'abroad/q' is not on the primary" in sentence for sentence in a.log)
+    assert any("'abroad/q'" in sentence for sentence in a.told(codes.QUEUE_GONE))
     (exported,) = [data for path, data in a.disk.contents().items() if "quarantine" in path]
     lines = [json.loads(line) for line in exported.splitlines()]
     assert [(line["vhost"], line["name"]) for line in lines] == [("abroad", "q")] * 2

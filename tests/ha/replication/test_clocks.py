@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ha.core import codes
 from tests.ha.pair import Host, Pair
 
 HOURS = 3_600_000
@@ -123,6 +124,5 @@ def test_people_are_told_on_both_nodes_until_the_clocks_agree() -> None:
     pair.run(10)
     for host, other in ((a, b), (b, a)):
         assert "clock" not in host.running.status()["reason"]
-        assert [line for line in host.log if "clock of" in line][1:] == [
-            f"the clock of {other.name} is within 1 s of this node's again"
-        ]
+        assert len(host.told(codes.CLOCKS_DIFFER)) == 1
+        assert host.told(codes.CLOCKS_AGREE) == [codes.CLOCKS_AGREE.say(node=other.name, seconds=1).sentence]

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 
+from ha.adapter import codes as adapter_codes
+from ha.core import codes
 from tests.ha.client import Client
 from tests.ha.pair import Host, Pair
 
@@ -210,7 +212,7 @@ def test_a_consumer_that_history_never_had_is_forgotten() -> None:
     pair.kill(a)
     assert orphans(b) == ["unused", "used"] and orphans(c) == ["used"]
     assert pair.ask(c, "promote")["ok"]
-    pair.until(lambda: any("b is in sync from" in line for line in c.log))
+    pair.until(lambda: any(line.startswith("b ") for line in c.told(codes.BACKUP_IN_SYNC)))
     assert orphans(b) == ["used"] and pair.fingerprint(b) == pair.fingerprint(c)
     pair.run(0.2)
     pair.kill(b)
@@ -223,8 +225,8 @@ def orphans(host: Host) -> list[str]:
     return sorted(queue.name for queue in host.running.vhosts.abandoned_queues())
 
 
-def deletions(host: Host) -> list[str]:
-    return [line for line in host.log if "to quarantine" in line]
+def gone(queue: str, how: str, messages: int) -> str:
+    return adapter_codes.QUEUE_GONE.say(queue=queue, how=how, messages=messages).sentence
 
 
 def test_a_queue_that_was_declared_again_is_said_to_be_another_one_than_the_one_here() -> None:
@@ -237,10 +239,7 @@ def test_a_queue_that_was_declared_again_is_said_to_be_another_one_than_the_one_
     pair.run(0.2)
     rejoin(pair, b, a)
     assert pair.contents(b, "q") == "d"
-    assert deletions(b) == [
-        "queue 'q' was deleted on the primary and declared again: the one here is deleted, 0 messages to "
-        "quarantine"
-    ]
+    assert b.told(adapter_codes.QUEUE_GONE) == [gone("q", "was deleted on the primary and declared again", 0)]
 
 
 def test_a_queue_of_which_the_primary_never_heard_gives_way_to_its_own_of_that_name() -> None:
@@ -257,9 +256,9 @@ def test_a_queue_of_which_the_primary_never_heard_gives_way_to_its_own_of_that_n
     pair.run(0.2)
     pair.heal()
     rejoin(pair, a, b)
-    assert deletions(a) == [
-        "queue 'r' is another one on the primary: the one here is deleted, 2 messages to quarantine",
-        "queue 's' is not on the primary: deleted, 0 messages to quarantine",
+    assert a.told(adapter_codes.QUEUE_GONE) == [
+        gone("r", "is another one on the primary", 2),
+        gone("s", "is not on the primary", 0),
     ]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.model.queue.queue import Queue
+from ha.core import codes
 from tests.ha.pair import STEP, Host, Pair
 
 TEXTS = "0123456789"
@@ -41,8 +42,8 @@ def whole(pair: Pair) -> str:
     a, b = pair.hosts
     pair.until(lambda: b.status == "ready")
     assert pair.fingerprint(a) == pair.fingerprint(b)
-    assert not any("link closed" in line for line in a.log + b.log), (a.log, b.log)
-    assert not any("to quarantine" in line and " 0 of them" not in line for line in b.log), b.log
+    assert not a.told(codes.LINK_MISUSED) and not b.told(codes.LINK_MISUSED), (a.log, b.log)
+    assert all(" 0 of them" in line for line in b.told(codes.MESSAGES_DROPPED)), b.log
     held, ends = pair.contents(a, "q"), of(a).ends()
     pair.run(0.2)
     assert of(b).ends() == ends
@@ -88,7 +89,7 @@ def test_the_queue_is_deleted() -> None:
     a, b = pair.hosts
     a.running.vhost.delete_queue("q", owner=pair)
     pair.until(lambda: b.status == "ready")
-    assert not any("link closed" in line for line in a.log + b.log)
+    assert not a.told(codes.LINK_MISUSED) and not b.told(codes.LINK_MISUSED)
     assert "q" not in b.running.vhost.queues
 
 
@@ -176,7 +177,7 @@ def test_what_a_joiner_holds_in_gaps_and_behind_the_last_piece_goes() -> None:
 
     pair = between_pieces(away=consumed)
     assert whole(pair) == "1234678"
-    assert any("dropped 3 messages the primary has not, 0 of them" in line for line in pair[1].log)
+    assert codes.MESSAGES_DROPPED.say(queue="q", messages=3, kept=0) in pair[1].said
 
 
 @pytest.mark.parametrize("lag", [1 << 20, 10])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.model.history.epoch_ends import EpochEnd
 from broker.model.history.records import Dequeue, EnqueueRun
+from ha.core import codes
 from ha.core.wire.link import Method
 from tests.ha.pair import Host, Pair
 from tests.simulation.faults.spoiling import spoil
@@ -35,7 +36,8 @@ def equal(pair: Pair) -> bool:
 
 
 def links_lost(*hosts: Host) -> list[str]:
-    return [line for host in hosts for line in host.log if "link closed" in line or "the link to" in line]
+    ends = (codes.LINK_MISUSED, codes.LINK_CLOSED, codes.LINK_LOST)
+    return [line for host in hosts for code in ends for line in host.told(code)]
 
 
 def test_messages_and_dequeues_go_on_meanwhile() -> None:
@@ -85,7 +87,7 @@ def test_a_queue_that_goes_bad_again_costs_the_link() -> None:
     spoil(b.running.vhosts, EnqueueRun, b.running.vhost.queues["q"].uuid)
     pair.publish(a, "q", "j")
     pair.run(0.05)
-    assert any("link closed" in line for line in b.log)
+    assert b.told(codes.LINK_MISUSED)
     pair.until(lambda: b.status == "ready")
     pair.run(0.1)
     assert equal(pair)
@@ -96,7 +98,7 @@ def test_a_backup_that_takes_too_long_over_it_is_excluded_and_joins_anew() -> No
     pair.publish(a, "q", "j")
     b.syncing = False
     pair.run(3.0)
-    assert any("b is excluded from the in-sync set" in line for line in a.log)
+    assert any(line.startswith("b ") for line in a.told(codes.BACKUP_EXCLUDED))
     b.syncing = True
     pair.until(lambda: b.status == "ready")
     pair.run(0.1)
@@ -111,7 +113,7 @@ def test_only_a_backup_in_sync_may_ask_and_only_for_a_queue() -> None:
     (peer,) = a.running.core.primary.peers() if a.running.core.primary is not None else ()
     a.running.core.method(peer, Method.RESET_QUEUE, b"short", pair.now)
     pair.run(0.05)
-    assert any("sent again" in line for line in a.log)
+    assert any("sent again" in line for line in a.told(codes.LINK_MISUSED))
     pair.until(lambda: b.status == "ready")
     b.running.core.method(1, Method.RESET_QUEUE, bytes(16), pair.now)  # nobody asks a backup
     pair.run(0.05)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ha.core import codes
 from tests.ha.election.test_refusals import three_of_which_one_catches_up
 from tests.ha.pair import Host, Pair
 from understudy.server.metrics import NodeCollector
@@ -81,7 +82,7 @@ def test_a_primary_that_holds_confirms_says_for_whom_and_how_to_go_on(
     pair.run(5.0)
     told = f"confirms are held until {words}"
     assert a.running.status()["reason"] == f"serving, but {told}"
-    assert told in a.log
+    assert told in a.told(codes.CONFIRMS_HELD)
     pair.start(gone[0])
     pair.until(lambda: gone[0].status == "ready")
     pair.run(0.2)

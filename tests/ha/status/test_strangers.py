@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ha.adapter import codes as adapter_codes
 from ha.adapter.dials import REFUSED_REDIAL
 from ha.core import codes
 from ha.core.election.peers import Peers
@@ -84,9 +85,9 @@ def test_what_keeps_two_nodes_apart_is_in_the_reason_until_they_meet() -> None:
     a.running.end_tick(pair.now, pair.wall)
     said = f"127.0.0.1:{b.port} has no link with this node (TLS: its certificate is not taken: it is old)"
     assert a.running.status()["reason"] == f"serving alone; confirms wait for no backup; {said}"
-    assert [line for line in a.log if "it is old" in line] == [
-        f"link to 127.0.0.1:{b.port} refused: its certificate is not taken: it is old"
-    ]
+    why = "its certificate is not taken: it is old"
+    refused = adapter_codes.LINK_REFUSED.say(address=f"127.0.0.1:{b.port}", why=why)
+    assert a.told(adapter_codes.LINK_REFUSED) == [refused.sentence]
     pair.start(b)
     pair.until(lambda: b.status == "ready")
     pair.run(REFUSED_REDIAL)

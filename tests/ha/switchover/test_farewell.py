@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from ha.core import codes
 from ha.core.wire.link import Method
 from tests.ha.pair import STEP, Host, Pair
 
@@ -26,7 +27,7 @@ def test_a_backup_that_is_stopped_is_not_waited_for(authority: str) -> None:
     stop(pair, b)
     pair.run(0.1)
     assert a.running.core.record is not None and not a.running.core.record.in_sync
-    assert any("it has stopped" in sentence for sentence in a.log)
+    assert codes.BACKUP_EXCLUDED.say(backup="b", why="it has stopped") in a.said
     position = pair.publish(a, "q", "x")
     pair.run(0.1)
     assert pair.confirmed(a, position)

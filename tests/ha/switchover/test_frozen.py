@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ha.core import codes
 from ha.core.primary.primary import Primary
 from tests.ha.pair import STEP, Pair
 from tests.ha.switchover.test_switchover import pair_of, switch
@@ -89,7 +90,7 @@ def test_an_heir_that_hears_and_cannot_answer_gets_nothing(authority: str) -> No
     pair.hold(b, a)
     answers = switch(pair, a)
     assert "did not answer" in called_off(pair, answers)
-    assert not any("hands over" in sentence for sentence in b.log)
+    assert not b.told(codes.HANDS_OVER)
 
 
 @AUTHORITIES

@@ -9,6 +9,7 @@ import pytest
 
 from broker.amqp091.codec.grammar import encode_frame
 from ha.adapter.inbox import Arrived
+from ha.core import codes
 from ha.core.wire.link import Method, to_json
 from tests.ha.client import Client, knock
 from tests.ha.pair import STEP, Host, Pair
@@ -175,7 +176,7 @@ def test_who_was_asked_by_the_old_primary_takes_no_handover_of_before() -> None:
     b.running.dial_received(link.dial_id, late, pair.now)
     pair.wires.append(link)
     pair.until(lambda: (a.status, b.status) == ("active", "ready"))
-    assert not any("hands over" in sentence for sentence in b.log)
+    assert not b.told(codes.HANDS_OVER)
 
 
 @pytest.mark.parametrize(("asked", "serves"), [(None, True), (0, True), (1, False)])
@@ -225,7 +226,7 @@ def test_a_handover_to_one_that_an_operator_is_promoting_is_asked_about_anew() -
     b.running.manage("promote", {}, asked.append, pair.now)
     pair.run(0.1)  # a has said that it serves, and c is waited for
     answers = switch(pair, a, "b")
-    pair.until(lambda: any("hands over" in sentence for sentence in b.log))
+    pair.until(lambda: bool(b.told(codes.HANDS_OVER)))
     pair.heal()
     pair.until(lambda: bool(answers), limit=0.9)
     assert answers[0]["ok"] and asked[0]["ok"], (answers, asked)

@@ -149,7 +149,7 @@ def test_what_a_policy_asks_for_in_vain_is_said(pair: Pair) -> None:
     assert (code, err) == (0, "understudy: ha-mode is kept, and has no effect here\n")
     assert "is set in '/'" in out
     done(pair, "policy", "clear", "old")
-    assert "an operator deletes policy 'old'" in pair.brokers["left"].log.read_text()
+    assert "an operator deletes policy 'old' (directory-changed)" in pair.brokers["left"].log.read_text()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.amqp091.wire import World
 from tests.failover.nodes.cluster import Cluster, local_places
+from understudy import codes
 from understudy.server.daemon import speak_amqp10
 
 SASL_HEADER = b"AMQP\3\1\0\0"
@@ -43,6 +44,4 @@ def test_without_the_engine_the_log_says_what_to_install(
     with caplog.at_level(logging.INFO):
         speak_amqp10(broker)
     assert not broker.protocols
-    assert [record.message for record in caplog.records] == [
-        "no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy-amqp[amqp10]')"
-    ]
+    assert [record.msg for record in caplog.records] == [codes.NO_AMQP10.say()]

@@ -32,6 +32,7 @@ from tests.simulation.harness.machines.virtual_disk import Crash, VirtualDisk
 from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 from tests.simulation.harness.network import Address, End, Network
 from tests.simulation.harness.plan import MachinePlan
+from understudy.shared.codes import Coded
 
 DIAL_LIMIT = 2.0
 """Seconds after which the shell gives a dial up."""
@@ -295,7 +296,8 @@ class Machine:
     def _random_bytes(self, count: int) -> bytes:
         return self.rng.randbytes(count)
 
-    def _log(self, sentence: str) -> None:
+    def _log(self, told: Coded | str) -> None:
+        sentence = told.sentence if isinstance(told, Coded) else told
         self.clock.note(f"{self.name}: {sentence}")
         self.on_log(self, sentence)
 
