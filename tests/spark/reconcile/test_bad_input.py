@@ -1,7 +1,7 @@
-"""Bad input to `understudy reconcile`: the right exit status and a sentence for each, never a stack trace.
+"""Bad input to `understudy reconcile`: the right exit status and one sentence for each, never a stack trace.
 
-What needs no Spark is tried by itself. What does is put into one folder together, since each is to be named
-whatever else is wrong; `make soak-ledgers` also tries each alone.
+Cases without Spark are tested one by one. Cases with Spark are put into one folder together, because each
+must be reported whatever else is wrong. `make soak-ledgers` also tests each alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Spoil = Callable[[Path], None]
 
 
 def run(*arguments: object) -> Result:
-    """The command, in this process."""
+    """Run the command in this process."""
     done = CliRunner().invoke(reconcile_command, [str(argument) for argument in arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert "Traceback" not in done.output + done.stderr
@@ -45,7 +45,7 @@ def one_line(done: Result, status: int, words: str) -> None:
 
 @pytest.fixture
 def warm(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
-    """The command uses the suite's session, and leaves it running."""
+    """Make the command use the suite's session, and leave it open."""
     monkeypatch.setattr(session, "stop", lambda: None)
     monkeypatch.setattr(spark.session, "open_session", lambda *_, **__: session)
     return session
@@ -59,7 +59,7 @@ def answer_to(folder: Path, status: int) -> dict[str, Any]:
 
 
 def ledgers(folder: Path, skew_us: dict[str, int] | None = None, seed: int = 4) -> Path:
-    """A proven history of two brokers with a crash, a file a process."""
+    """A proven history of two brokers with a crash, one file for each process."""
     history = History(Plan(seed, 150, 2, 2, 2, 2, ("crash",), "small"))
     history.ledgers.skew_us |= skew_us or {}
     whole = random.Random(seed)
@@ -91,11 +91,11 @@ def test_a_foreign_file_instead_of_a_folder(tmp_path: Path) -> None:
     one_line(run(file), 2, "no *.ledger.jsonl below")
 
 
-def test_nothing_at_all_to_read() -> None:
+def test_no_folder_at_all() -> None:
     one_line(run(), 3, "Missing argument")
 
 
-def test_the_module_says_the_same_without_the_command_line(
+def test_the_module_prints_the_same_errors_as_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for folder, status in ((tmp_path, 2), (tmp_path / "gone", 2)):
@@ -120,7 +120,7 @@ def of_two_clusters(folder: Path) -> None:
 
 
 def with_a_sequence_lost(folder: Path) -> None:
-    """The consumer restarted under its old incarnation, and counts from 0 again."""
+    """The consumer restarted with its old incarnation, and counts from 0 again."""
     lines = (folder / "c0-1-0.ledger.jsonl").read_text().splitlines(keepends=True)
     (folder / "c0-1-1.ledger.jsonl").write_text("".join(lines[:1]))
 
@@ -150,7 +150,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
 }
 
 
-def test_whatever_is_wrong_is_named(warm: SparkSession, tmp_path: Path) -> None:
+def test_each_of_several_faults_is_named(warm: SparkSession, tmp_path: Path) -> None:
     ledgers(tmp_path)
     for spoil, _ in BAD.values():
         spoil(tmp_path)
@@ -165,7 +165,7 @@ def test_whatever_is_wrong_is_named(warm: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", BAD)
-def test_each_of_them_alone_prevents_a_proof(warm: SparkSession, tmp_path: Path, name: str) -> None:
+def test_each_fault_alone_prevents_a_proof(warm: SparkSession, tmp_path: Path, name: str) -> None:
     spoil, sentence = BAD[name]
     spoil(ledgers(tmp_path))
     answer = answer_to(tmp_path, 2)
@@ -174,8 +174,8 @@ def test_each_of_them_alone_prevents_a_proof(warm: SparkSession, tmp_path: Path,
 
 
 @pytest.mark.system
-def test_clocks_hours_apart_are_a_sentence_and_no_finding(warm: SparkSession, tmp_path: Path) -> None:
-    """In the ledgers of a pair one node's clock is two hours ahead, and a producer's three hours behind."""
+def test_clocks_hours_apart_are_reported_without_a_finding(warm: SparkSession, tmp_path: Path) -> None:
+    """One node's clock is two hours ahead, and a producer's three hours behind."""
     ledgers(tmp_path, {"b": 2 * HOUR_US, "p0": -3 * HOUR_US})
     answer = answer_to(tmp_path, 0)
     assert [f for f in answer["findings"] if f["severity"] != "allowed"] == []
@@ -185,7 +185,7 @@ def test_clocks_hours_apart_are_a_sentence_and_no_finding(warm: SparkSession, tm
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_ledger_that_may_not_be_read(warm: SparkSession, tmp_path: Path) -> None:
+def test_a_ledger_without_read_permission(warm: SparkSession, tmp_path: Path) -> None:
     ledgers(tmp_path)
     (tmp_path / "p0-1-0.ledger.jsonl").chmod(0)
     done = run(tmp_path)

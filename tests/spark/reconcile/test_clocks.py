@@ -1,4 +1,4 @@
-"""Clocks from what came before what, and where the missing records of a ledger lie: no JVM."""
+"""Clock bounds from the order of events, and where the missing records of a ledger are; without a JVM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def receipt(kind: str, writer: str, ts_us: int) -> dict[str, Any]:
 
 
 def test_a_producer_bounds_its_broker_from_both_sides() -> None:
-    """p is two hours ahead of a: sent at 0, enqueued after 3 ms, confirmed after 5."""
+    """p is two hours ahead of a: sent at 0, enqueued after 3 ms, confirmed after 5 ms."""
     rows = [tag("sent", "p", 2 * HOUR), tag("enqueue", "a", 3 * MS), tag("confirmed", "p", 2 * HOUR + 5 * MS)]
     clocks = compare(pair_bounds(rows, []), ["a"])
     low, high = clocks.interval("p", "a") or (0, 0)
@@ -39,7 +39,7 @@ def test_a_producer_bounds_its_broker_from_both_sides() -> None:
     assert said["sentence"] == "the clock of p is about 2 h ahead of a's"
 
 
-def test_two_brokers_are_compared_through_whoever_spoke_with_both() -> None:
+def test_two_brokers_are_compared_through_a_common_client() -> None:
     rows = [tag("sent", "p", 0), tag("enqueue", "a", 1 * MS), tag("confirmed", "p", 2 * MS)]
     rows += [
         tag("sent", "p", 9 * MS, "p.1/1"), tag("enqueue", "b", -HOUR, "p.1/1"),
@@ -49,17 +49,18 @@ def test_two_brokers_are_compared_through_whoever_spoke_with_both() -> None:
     assert low < -HOUR - 10 * MS < high and high - low < 5 * STAMP_US
 
 
-def test_a_consumer_is_bounded_by_enqueue_and_by_the_dequeue_of_its_own_ack() -> None:
+def test_a_consumer_is_bounded_by_enqueue_and_acked_dequeue() -> None:
     rows = [receipt("enqueue", "a", 0), receipt("received", "c", HOUR), receipt("dequeue", "a", 4 * MS)]
     one_sided = compare(pair_bounds([], rows), ["a"])
     assert one_sided.ahead_at_most("c", "a") == HOUR + STAMP_US
-    assert one_sided.ahead_at_most("a", "c") is None, "nobody says that this receipt was acked"
+    assert one_sided.ahead_at_most("a", "c") is None, "no record shows that this receipt was acked"
     both = compare(pair_bounds([], [*rows, receipt("acked", "c", HOUR)]), ["a"])
     assert both.interval("c", "a") == (HOUR - 4 * MS - STAMP_US, HOUR + STAMP_US)
 
 
-def test_a_node_serves_alone_until_the_first_of_any_others_by_whoevers_clock() -> None:
-    """Seed 810000136 of the histories: the next epoch had two promotions; the later one was asked."""
+def test_a_node_serves_alone_until_the_first_later_promotion() -> None:
+    """Seed 810000136 of the histories: the next epoch had two promotions, and only the later one was
+    considered."""
 
     def promoted(epoch: int, node: str, ts_us: int) -> Promotion:
         return Promotion(epoch, node, 1, "", "unforced", ts_us)
@@ -68,13 +69,13 @@ def test_a_node_serves_alone_until_the_first_of_any_others_by_whoevers_clock() -
     every = [promoted(0, "b", 0), first, false, second]
     level: dict[str, int | None] = {"a": 0, "b": HOUR}
     assert alone_until(first, every, level) == 4 * HOUR - SLACK_US, "b's clock may be an hour ahead"
-    assert alone_until(false, every, level) == 4 * HOUR - SLACK_US, "it was not alone at any time"
+    assert alone_until(false, every, level) == 4 * HOUR - SLACK_US, "it never served alone"
     assert alone_until(first, every, {"a": 0, "b": None}) is None
     assert alone_until(first, every[:2], level) == FOREVER
 
 
-def test_bounds_that_contradict_each_other_say_nothing() -> None:
-    """A consumer that stalled for a minute, and wrote what it had received when it woke."""
+def test_contradictory_bounds_are_ignored() -> None:
+    """A consumer stalled for a minute, and recorded its receipts when it resumed."""
     bounds = Bounds()
     bounds.say("c", "a", 10 * MS)
     bounds.say("a", "c", -60_000 * MS)
@@ -91,11 +92,11 @@ def test_bounds_that_contradict_each_other_say_nothing() -> None:
     [(2 * HOUR + 1, "2 h"), (90 * 60_000_000, "1.5 h"), (5_400_000, "5.4 s"), (150 * 60_000_000, "2.5 h"),
      (12 * MS, "12 ms"), (45 * 60_000_000, "45 min")],
 )  # fmt: skip
-def test_lengths_of_time_in_words(us: int, words: str) -> None:
+def test_durations_in_words(us: int, words: str) -> None:
     assert duration(us) == words
 
 
-def test_a_gap_lies_in_a_file_between_two_or_in_one_that_is_gone(tmp_path: Path) -> None:
+def test_a_gap_is_in_a_file_between_files_or_in_a_missing_file(tmp_path: Path) -> None:
     for number, first in ((0, 0), (1, 10), (3, 30)):
         lines = "".join(json.dumps({"wseq": wseq}) + "\n" for wseq in range(first, first + 3))
         (tmp_path / f"a%20b-1-{number}.ledger.jsonl").write_text(lines)
@@ -103,4 +104,4 @@ def test_a_gap_lies_in_a_file_between_two_or_in_one_that_is_gone(tmp_path: Path)
     assert places.of_gap("a b", 1, 1, 1) == "in a%20b-1-0.ledger.jsonl"
     assert places.of_gap("a b", 1, 3, 9) == "between a%20b-1-0.ledger.jsonl and a%20b-1-1.ledger.jsonl"
     assert places.of_gap("a b", 1, 13, 29) == "file a%20b-1-2 of that ledger is not here"
-    assert places.of_gap("a b", 2, 3, 9) == "", "nothing is known of that life's files"
+    assert places.of_gap("a b", 2, 3, 9) == "", "no file of that life is here"

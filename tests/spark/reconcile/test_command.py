@@ -29,7 +29,7 @@ def test_a_wrong_option_is_one_line(run: Any, tmp_path: Path) -> None:
         assert (done.exit_code, done.stderr.count("\n")) == (3, 1), done.stderr
 
 
-def test_a_folder_that_is_not_there_holds_no_ledger(run: Any, tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_ledger(run: Any, tmp_path: Path) -> None:
     done = run(tmp_path / "gone")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and "no such folder" in done.stderr
 
@@ -63,7 +63,7 @@ def test_no_ledger_is_not_provable(run: Any, tmp_path: Path) -> None:
 
 
 class Tags(HTMLParser):
-    """Checks that what is opened is closed, and gathers what would be fetched."""
+    """Checks that all tags are closed, and collects the links that a browser would fetch."""
 
     void = frozenset({"meta", "br", "line", "rect", "polyline"})
 

@@ -1,4 +1,4 @@
-"""What became of ledgers' files does not change what they prove, or says that it does."""
+"""Compacted, pruned and converted ledgers: the proof stays the same, or says what it leaves out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kinds(answer: dict[str, Any], *severities: str) -> list[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def before(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The verdict on the ledgers as they were written."""
+    """The verdict on the original ledgers."""
     return judge(session, Pair(3).run().write(tmp_path_factory.mktemp("ledgers")))
 
 
@@ -56,12 +56,14 @@ def test_compacted_ledgers_prove_the_same(
 
 
 @pytest.mark.system
-def test_pruned_ledgers_prove_what_is_left(
+def test_pruned_ledgers_prove_what_remains(
     session: SparkSession, before: dict[str, Any], tmp_path: Path
 ) -> None:
     Pair(3).run().write(tmp_path)
     for series in find([tmp_path])[0]:
-        if series.process[0] == "a":  # the first primary, all of whose records are older than anybody's last
+        if (
+            series.process[0] == "a"
+        ):  # the first primary: all its records are older than the last record of any other
             found = plan(series, before_us=10**18)
             assert found.going
             prune(found)
@@ -70,11 +72,13 @@ def test_pruned_ledgers_prove_what_is_left(
     assert "The ledgers were pruned: events up to 2023-11-14 22:13:2" in answer["sentence"]
     assert answer["pruned_until_us"] and before["pruned_until_us"] is None
     epochs = {e["epoch"] for q in answer["queues"] for e in q["epochs"]}
-    assert epochs < {e["epoch"] for q in before["queues"] for e in q["epochs"]}, "what a served alone is gone"
+    assert epochs < {e["epoch"] for q in before["queues"] for e in q["epochs"]}, (
+        "the epoch that a served alone is gone"
+    )
 
 
 def per_id(paths: list[Path], target: Path) -> tuple[str, str]:
-    """A client's ledger as a log of single messages: name and role."""
+    """Write a client's ledger as a log of single messages. Returns the writer and its role."""
     lines = [json.loads(line) for path in sorted(paths) for line in path.read_text().splitlines()]
     rows: list[list[Any]] = []
     role = lines[0]["name"]
@@ -98,7 +102,9 @@ def per_id(paths: list[Path], target: Path) -> tuple[str, str]:
 
 
 @pytest.mark.system
-def test_converted_logs_prove_the_same_as_the_kits_own_ledgers(session: SparkSession, tmp_path: Path) -> None:
+def test_converted_logs_prove_the_same_as_ledgers_of_the_client_kit(
+    session: SparkSession, tmp_path: Path
+) -> None:
     Pair(3).run().write(tmp_path / "ledgers")
     before = judge(session, tmp_path / "ledgers")
     converted = 0

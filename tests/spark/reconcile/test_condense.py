@@ -1,4 +1,4 @@
-"""Condensing records into events: pure Arrow, no JVM."""
+"""Condensing records into events: only Arrow, no JVM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def events(*records: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def opened(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """With what was measured in the place of its block."""
+    """The batch; for a `measured` block, its unpacked events."""
     if batch.column("kind")[0].as_py() != "measured":
         return [batch]
     with pa.ipc.open_stream(batch.column("packed")[0].as_py()) as stream:
@@ -50,19 +50,19 @@ def receipts(*pairs: tuple[int, int]) -> list[dict[str, Any]]:
     return [{"kind": "received", **QUEUE, "first": first, "last": last} for first, last in pairs]
 
 
-def test_adjacent_ranges_become_one_and_keep_their_times() -> None:
+def test_adjacent_ranges_are_joined_and_keep_their_times() -> None:
     late = {"kind": "received", **QUEUE, "first": 16, "last": 19, "ts_us": 5_000_100}
     [event] = of_kind("received", *receipts((11, 15)), late)
     found = event["first"], event["last"], event["ts_us"], event["ts_last_us"]
     assert found == (11, 19, 5_000_000, 5_000_100)
 
 
-def test_what_is_received_twice_stays_twice() -> None:
+def test_a_double_receipt_stays_double() -> None:
     made = of_kind("received", *receipts((11, 15), (16, 17), (16, 17), (18, 19)))
     assert [(e["first"], e["last"]) for e in made] == [(11, 17), (16, 19)]
 
 
-def test_what_was_dequeued_out_of_order_is_joined_and_twice_stays_twice() -> None:
+def test_dequeues_out_of_order_are_joined_and_double_ones_stay_double() -> None:
     pairs = ((18, 19), (11, 15), (16, 17), (16, 17))
     made = of_kind("dequeue", *({"kind": "dequeue", **QUEUE, "first": a, "last": b} for a, b in pairs))
     assert sorted((e["first"], e["last"], e["wseq"]) for e in made) == [(11, 17, 1), (16, 19, 0)]
@@ -88,7 +88,7 @@ def test_a_redelivery_is_never_joined_to_a_fresh_delivery() -> None:
     assert len(of_kind("received", *receipts((1, 5)), flagged)) == 2
 
 
-def test_publishes_join_only_if_their_own_numbers_follow_too() -> None:
+def test_publishes_join_only_if_logical_numbers_are_adjacent_too() -> None:
     def sent(first: int, pfirst: int) -> dict[str, Any]:
         return {"kind": "sent", "prod": "w.0/1", "first": first, "last": first + 1, "pfirst": pfirst}
 
@@ -97,7 +97,7 @@ def test_publishes_join_only_if_their_own_numbers_follow_too() -> None:
 
 
 def expanded(interest: Interest, *records: dict[str, Any]) -> list[dict[str, Any]]:
-    """What becomes of the packed runs."""
+    """The events of the packed runs."""
     [block] = [event["packed"] for event in events(*records) if event["kind"] == "packed"]
     out = [row for made in expand_block(block, interest) for row in made.to_pylist()]
     return [{key: value for key, value in row.items() if value is not None} for row in out]
@@ -108,7 +108,7 @@ def put(first: int, last: int, tag: int, n: int, prod: str = "p", **more: Any) -
     return {"kind": "enqueue", **where, **more}
 
 
-def test_runs_of_several_producers_are_joined_where_nothing_is_special() -> None:
+def test_ordinary_runs_of_several_producers_are_joined() -> None:
     runs = put(11, 15, 101, 5), put(16, 17, 201, 6, "q"), put(18, 30, 106, 7)
     made = expanded(Interest(Spans.of([("p", 1, 999), ("q", 1, 999)])), *runs)
     assert [(e["kind"], e.get("prod"), e["first"], e["last"]) for e in made] == [
@@ -135,7 +135,7 @@ def test_a_run_of_interest_keeps_its_position_and_its_producer(interest: Interes
     ]  # fmt: skip
 
 
-def test_queues_whose_order_is_not_plain_are_looked_at_run_by_run() -> None:
+def test_pairs_of_queue_and_session_out_of_order_are_tangled() -> None:
     plain = put(11, 15, 101, 5), put(16, 17, 201, 6, "q"), put(18, 30, 106, 7)
     back = put(31, 31, 105, 8)
     assert tangled_pairs(of_kind("hull", *plain)) == frozenset()
@@ -144,7 +144,7 @@ def test_queues_whose_order_is_not_plain_are_looked_at_run_by_run() -> None:
     assert tangled_pairs(apart) == {("q", "p")}, "in another stretch of records"
 
 
-def test_a_hole_in_the_count_of_records_shows_in_the_chain() -> None:
+def test_a_gap_in_record_numbers_splits_the_chain() -> None:
     beats = [{"kind": "heartbeat", "wseq": wseq} for wseq in (0, 1, 2, 5, 6)]
     assert [(e["first"], e["last"]) for e in of_kind("chain", *beats)] == [(0, 2), (5, 6)]
 
@@ -159,11 +159,11 @@ def test_a_hole_in_the_count_of_records_shows_in_the_chain() -> None:
         {"kind": "heartbeat", "_corrupt": "{", "_file": "f"},
     ],
 )
-def test_a_line_that_makes_no_sense_is_malformed_and_not_in_the_chain(record: dict[str, Any]) -> None:
+def test_an_invalid_line_is_malformed_and_not_in_the_chain(record: dict[str, Any]) -> None:
     assert [event["kind"] for event in events(record)] == ["malformed"]
 
 
-def test_an_empty_queue_at_a_quiesce_point_is_no_mistake() -> None:
+def test_an_empty_queue_at_a_consistency_checkpoint_is_valid() -> None:
     assert of_kind("quiesce", {"kind": "quiesce", **QUEUE, "first": 0, "last": -1, "name": "p"})
 
 
@@ -172,7 +172,7 @@ def test_records_of_another_version_are_counted_and_not_read() -> None:
     assert made == [{"kind": "version", "name": "3", "n": 2}]
 
 
-def test_version_2_is_read_and_what_must_be_on_disk_stays_apart() -> None:
+def test_version_2_is_read_and_durable_messages_stay_separate() -> None:
     runs = [
         {"kind": "backup_enqueue", "v": 2, **QUEUE, "first": n, "last": n, **more}
         for n, more in ((1, {"durable": 1}), (2, {"durable": 1}), (3, {}))
@@ -186,7 +186,7 @@ def test_version_2_is_read_and_what_must_be_on_disk_stays_apart() -> None:
     assert [e["kind"] for e in events({"kind": "commit", "v": 2, "prod": "p"})] == ["malformed"]
 
 
-def test_rates_and_pulses_sum_up_what_was_confirmed() -> None:
+def test_rates_and_pulses_sum_up_confirms() -> None:
     def confirmed(first: int, last: int, ts_us: int) -> dict[str, Any]:
         return {"kind": "confirmed", "prod": "p", "first": first, "last": last, "ts_us": ts_us}
 
@@ -196,7 +196,7 @@ def test_rates_and_pulses_sum_up_what_was_confirmed() -> None:
     assert pulses == [(1_000_000, 1_015_000), (1_500_000, 1_500_000)]
 
 
-def test_order_of_receipts_is_plain_or_needs_a_look() -> None:
+def test_receipts_out_of_order_are_detected() -> None:
     plain = of_kind("receipts", *receipts((11, 15), (16, 20)))
     assert not any_late(plain)
     assert any_late(of_kind("receipts", *receipts((16, 20), (11, 15))))
@@ -204,7 +204,7 @@ def test_order_of_receipts_is_plain_or_needs_a_look() -> None:
     assert any_late([*plain, *later]), "in another stretch of records"
 
 
-def test_bare_ranges_of_receipts_and_acks_go_along_once_each() -> None:
+def test_each_receipt_and_ack_is_tallied_or_kept_once() -> None:
     pairs = [(first, first + 3) for first in range(10, 90, 8)]
     acks = [{**record, "kind": "acked"} for record in receipts(*pairs[1:-1])]
     made = events(*receipts(*pairs), *acks)

@@ -1,4 +1,4 @@
-"""Ctrl-C while Spark starts: nothing of it is left behind."""
+"""Ctrl-C while Spark starts or works: one line, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_interrupt_while_spark_works_is_one_line() -> None:
 
 
 def _ends(process: int) -> bool:
-    """Within PATIENCE."""
+    """Whether the process ends within PATIENCE."""
     try:
         watched = os.pidfd_open(process)
     except ProcessLookupError:

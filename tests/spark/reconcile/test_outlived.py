@@ -1,5 +1,7 @@
-"""Clients that were killed, and the nights after: what they kept to themselves is never taken for proven, and
-is in nobody's way any more once retention has gone past it."""
+"""Killed clients and nightly pruning: their unwritten records never count as proven.
+
+Once retention is a day past a killed client, it no longer prevents a proof.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,11 @@ EPOCH = 65537
 
 
 class Days:
-    """A broker, and each day a producer and a consumer; those of the first day are killed before they noted
-    their last ten messages, which the broker has seen come and go."""
+    """A broker, and each day one producer and one consumer.
+
+    Those of the first day are killed before they record their last ten messages, which the broker enqueued
+    and dequeued.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -78,7 +83,7 @@ class Days:
         self.broker.flush()
 
     def pruned(self, before_us: int) -> int:
-        """How many ledgers were pruned."""
+        """Prune the ledgers up to `before_us`. Returns the number of pruned ledgers."""
         plans = [plan(series, before_us) for series in find([self.folder])[0]]
         for each in plans:
             if each.going:
@@ -94,7 +99,7 @@ def checked(folder: Path) -> tuple[int, dict[str, str]]:
 
 @pytest.fixture
 def days(tmp_path: Path) -> Days:
-    """Five of them."""
+    """Five days, with the clients of the first day killed."""
     made = Days(tmp_path)
     made.day(1, killed=True)
     for number in range(2, 6):
@@ -103,25 +108,27 @@ def days(tmp_path: Path) -> Days:
     return made
 
 
-def test_the_command_and_the_job_have_one_rule() -> None:
+def test_the_command_and_the_job_use_the_same_margin() -> None:
     pytest.importorskip("pyspark")
     from spark.reconcile.ledgers.ends import OUTLIVED_US
 
     assert OUTLIVED_US == AS_CHECKED
 
 
-def test_check_tells_when_a_killed_client_does_not_count_any_more(days: Days) -> None:
+def test_check_shows_when_a_killed_client_is_outlived(days: Days) -> None:
     assert checked(days.folder)[0] == 2
     assert days.pruned(START + DAY) == 3, "the first day"
     code, ends = checked(days.folder)
-    assert (code, ends["p#1"], ends["c#1"]) == (2, "none", "none"), "the broker may tell of what they hid"
+    assert (code, ends["p#1"], ends["c#1"]) == (2, "none", "none"), (
+        "the broker may show messages that they did not record"
+    )
     assert days.pruned(START + 3 * DAY) > 0
     code, ends = checked(days.folder)
     assert (code, ends["p#1"], ends["c#1"], ends["p#5"]) == (0, "outlived", "outlived", "sealed")
 
 
 @pytest.mark.system
-def test_a_killed_client_is_in_the_way_until_the_brokers_were_pruned_past_it(
+def test_a_killed_client_blocks_a_proof_until_brokers_are_pruned_past_it(
     days: Days, session: SparkSession
 ) -> None:
     def judged() -> dict[str, Any]:
@@ -136,10 +143,10 @@ def test_a_killed_client_is_in_the_way_until_the_brokers_were_pruned_past_it(
     assert len(ends) == 2
     assert all("`understudy ledger prune`" in text and "2024-10-05 00:00:00 UTC" in text for text in ends)
     days.pruned(START + DAY)
-    assert judged()["verdict"] == "not provable", "a day has to lie between"
+    assert judged()["verdict"] == "not provable", "a full day must lie between"
     for path in days.folder.iterdir():
         path.rename(path.with_name(f"host1.{path.name}"))
-    assert judged()["verdict"] == "not provable", "whatever the files are called"
+    assert judged()["verdict"] == "not provable", "file names do not matter"
     for path in days.folder.iterdir():
         path.rename(path.with_name(path.name.removeprefix("host1.")))
     days.pruned(START + 3 * DAY)

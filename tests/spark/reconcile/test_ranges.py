@@ -1,4 +1,4 @@
-"""The algebra of ranges against the same questions asked of single ids."""
+"""The algebra of ranges compared with the same computation on single ids."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def covered(ranges: list[Range]) -> Counter[tuple[str, int]]:
     return Counter((key, number) for key, first, last in ranges for number in range(first, last + 1))
 
 
-def test_sweep_counts_every_id_once_for_each_range_that_covers_it(session: SparkSession) -> None:
+def test_sweep_counts_the_ranges_that_cover_each_id(session: SparkSession) -> None:
     ranges = some_ranges(1, 60)
     rows = sweep(frame(session, ranges).selectExpr("*", "1 as n"), ["key"], ["n"]).collect()
     assert {(r["key"], i): r["n"] for r in rows for i in range(r["first"], r["last"] + 1)} == covered(ranges)
@@ -49,7 +49,7 @@ def test_islands_are_the_union_and_do_not_touch(session: SparkSession) -> None:
     assert all(a[0] != b[0] or a[2] + 1 < b[1] for a, b in pairwise(rows))
 
 
-def test_overlap_pairs_exactly_what_meets_across_buckets(session: SparkSession) -> None:
+def test_overlap_finds_all_pairs_across_buckets(session: SparkSession) -> None:
     left = [(key, first * 97, first * 97 + 9000) for key, first, _ in some_ranges(3, 12)]
     right = [(key, first * 97, last * 97) for key, first, last in some_ranges(4, 12)]
     rows = overlap(frame(session, left), frame(session, right), ["key"]).collect()

@@ -1,4 +1,4 @@
-"""Finding ledgers and reading their files, in every form and state; no JVM."""
+"""Finding ledgers and reading their files, in every form and state; without a JVM."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_row_groups_are_shared_among_pieces(tmp_path: Path) -> None:
         b'{"v":99999999999999999999}', b'{"writer":7}', b'{"v":2}{"v":2}', b'{"writer":"\\ud800"}',
     ],
 )  # fmt: skip
-def test_a_line_that_is_no_record_spoils_no_other(tmp_path: Path, line: bytes) -> None:
+def test_an_invalid_line_does_not_affect_other_lines(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "w-1-0.ledger.jsonl"
     path.write_bytes(lines(records(2)) + line + b"\n" + lines(records(3)[2:]))
     found = rows_of(*pieces([path]))
@@ -80,14 +80,14 @@ def test_a_line_that_is_no_record_spoils_no_other(tmp_path: Path, line: bytes) -
     assert bad[FILE].endswith("w-1-0.ledger.jsonl")
 
 
-def test_blank_lines_unknown_fields_and_no_newline_at_the_end_are_no_matter(tmp_path: Path) -> None:
+def test_blank_lines_unknown_fields_and_a_missing_newline_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "w-1-0.ledger.jsonl"
     more = [{**row, "novel": {"deep": [1]}} for row in records(2)]
     path.write_bytes(lines(more[:1]) + b"\n\r\n" + lines(more[1:]).rstrip())
     assert rows_of(*pieces([path])) == records(2)
 
 
-def test_parquet_that_is_half_written_foreign_or_empty_is_said_to_be_so(tmp_path: Path) -> None:
+def test_half_written_foreign_or_empty_parquet_is_reported(tmp_path: Path) -> None:
     whole = tmp_path / "whole.parquet"
     pq.write_table(pa.Table.from_pylist(records(100)), whole)
     for place, content in enumerate((whole.read_bytes()[:-30], b"PAR1", b"", b"text")):
@@ -100,7 +100,7 @@ def test_parquet_that_is_half_written_foreign_or_empty_is_said_to_be_so(tmp_path
         assert [row[CORRUPT] for row in rows_of(*pieces([path]))] == [NOT_PARQUET], path.name
 
 
-def test_a_damaged_compressed_file_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_damaged_compressed_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "w-1-0.ledger.jsonl.zst"
     with pa.output_stream(path, compression="zstd") as stream:
         stream.write(lines(records(1000)))
@@ -112,7 +112,7 @@ def test_a_damaged_compressed_file_is_said_to_be_so(tmp_path: Path) -> None:
     )
 
 
-def test_of_several_forms_of_a_ledger_the_compacted_one_is_read(tmp_path: Path) -> None:
+def test_the_compacted_form_of_a_ledger_is_read(tmp_path: Path) -> None:
     names = ("w-1-0.ledger.jsonl", "w-1-0.ledger.parquet", "w-1-1.ledger.jsonl", "w-1-1.ledger.jsonl.zst")
     for name in names:
         (tmp_path / name).write_bytes(name.encode())
@@ -122,7 +122,7 @@ def test_of_several_forms_of_a_ledger_the_compacted_one_is_read(tmp_path: Path) 
     assert len(found.older) == 2 and found.ignored == 1
 
 
-def test_pruned_ledgers_stand_for_what_they_were_made_of(tmp_path: Path) -> None:
+def test_a_pruned_file_replaces_the_files_that_it_came_from(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"w-1-{number}.ledger.jsonl").write_text(str(number))
     (tmp_path / "w-1-2.pruned.ledger.jsonl").write_text("pruned")
@@ -131,7 +131,7 @@ def test_pruned_ledgers_stand_for_what_they_were_made_of(tmp_path: Path) -> None
     assert found == ["w-1-2.pruned.ledger.jsonl", "w-1-3.ledger.jsonl", "w-2-0.ledger.jsonl"]
 
 
-def test_tasks_take_pieces_in_order(tmp_path: Path) -> None:
+def test_tasks_get_pieces_in_order(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"w-1-{number}.ledger.jsonl").write_bytes(lines(records(20 + number)))
     ledgers = find_ledgers([tmp_path]).ledgers
@@ -139,9 +139,9 @@ def test_tasks_take_pieces_in_order(tmp_path: Path) -> None:
     assert len(groups) == 2 and [piece for group in groups for piece in group] == pieces(ledgers)
 
 
-def test_files_of_a_ledger_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
-    """In the order of names, the tenth file came before the second: nothing was plainly in order then, and a
-    hundred million ids took thrice the time."""
+def test_files_of_a_ledger_are_in_order_of_writing(tmp_path: Path) -> None:
+    """A sort by name put the tenth file before the second. Then nothing was plainly in order, and a hundred
+    million ids took three times as long."""
     names = [f"a-1-{place}.ledger.jsonl" for place in range(12)]
     later = ["a-1-12.ledger.parquet", "a-2-0.ledger.jsonl", "b-1-0.ledger.jsonl"]
     for name in reversed([*names, *later]):

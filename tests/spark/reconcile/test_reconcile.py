@@ -1,4 +1,5 @@
-"""The whole job on made histories: clean ones are proven without a false alarm, planted faults are named."""
+"""The whole job on generated histories: clean ones are proven, and planted faults are found without a false
+alarm."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ def judge(session: SparkSession, folder: Path) -> dict[str, Any]:
 NOTED = frozenset({
     "early", "dequeued-twice", "acked-returned", "unexplained", "two-primaries", "quarantine-differs", "torn",
 })  # fmt: skip
-"""Kinds of findings whose note says which of several things was found."""
+"""Kinds of findings whose note distinguishes several cases."""
 
 
 def named(answer: dict[str, Any], *severities: str) -> set[tuple[Any, ...]]:
-    """What was found: kind (and note), queue name, epoch, prod, ranges."""
+    """The findings: kind (and note), queue name, epoch, prod, ranges."""
     return {
         (
             f"{f['kind']}: {f['note']}" if f["kind"] in NOTED and f["note"] else f["kind"],
@@ -44,10 +45,8 @@ def named(answer: dict[str, Any], *severities: str) -> set[tuple[Any, ...]]:
 
 
 @pytest.mark.system
-def test_a_copy_that_is_killed_takes_again_what_its_disk_had_not(
-    session: SparkSession, tmp_path: Path
-) -> None:
-    """A broker of no cluster follows a queue: it notes the ids that it was given, in epochs below its own."""
+def test_a_killed_queue_mirror_may_fetch_lost_messages_again(session: SparkSession, tmp_path: Path) -> None:
+    """A standalone broker mirrors a queue: it records the given ids, in epochs below its own."""
     ledgers, queue = Pair(1).run(), "fa" * 16
     for life, taken in ((1, (1, 50)), (2, (31, 70))):
         far, view = ("far", life), life << 16 | 99
@@ -81,9 +80,7 @@ def test_a_clean_failover_is_proven(session: SparkSession, tmp_path: Path) -> No
     assert sum(answer["timeline"]["sent"]) == totals["sends"]
 
 
-def test_rotation_a_torn_line_copies_foreign_files_and_clocks_hours_apart_spoil_nothing(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_harmless_irregularities_do_not_prevent_a_proof(session: SparkSession, tmp_path: Path) -> None:
     hour = 3_600_000_000
     Pair(2).run().write(tmp_path / "ledgers", {"b": 3 * hour, "p1": -2 * hour, "c3": 5 * hour})
     for place, ledger in enumerate(sorted((tmp_path / "ledgers").iterdir())):
@@ -107,11 +104,13 @@ def test_rotation_a_torn_line_copies_foreign_files_and_clocks_hours_apart_spoil_
     assert said["p1"] == "the clock of p1 is about 2 h behind a's"
     assert said["c3"] == "the clock of c3 is about 5 h ahead of a's"
     assert said["p2"] is None
-    assert answer["failovers"] and answer["outage_ms"] is None, "times of clocks that far apart tell nothing"
+    assert answer["failovers"] and answer["outage_ms"] is None, (
+        "times of clocks that far apart are not comparable"
+    )
 
 
 @pytest.mark.system
-def test_an_empty_ledger_and_an_id_beyond_reason_prevent_a_proof(
+def test_an_empty_ledger_and_an_id_out_of_range_prevent_a_proof(
     session: SparkSession, tmp_path: Path
 ) -> None:
     ledgers = Pair(2).run()
@@ -125,10 +124,11 @@ def test_an_empty_ledger_and_an_id_beyond_reason_prevent_a_proof(
 
 
 @pytest.mark.parametrize("unsent", [pytest.param(False, marks=pytest.mark.system), True])
-def test_a_producer_whose_ledger_is_cut_short_proves_and_violates_nothing_by_a_later_life(
+def test_a_truncated_producer_ledger_is_not_provable_despite_a_restart(
     session: SparkSession, tmp_path: Path, unsent: bool
 ) -> None:
-    """The seal and the last `confirmed` of p1 are cut off or, as a kill leaves it, the last `sent` too."""
+    """The seal and the last `confirmed` of p1 are cut off; after a kill, the last `sent` may be
+    missing, too."""
     pair = Pair(3)
     ledgers = pair.run()
     last = ledgers.records["p1", 7]
@@ -143,7 +143,7 @@ def test_a_producer_whose_ledger_is_cut_short_proves_and_violates_nothing_by_a_l
     assert [kind for kind, *_ in named(answer, "unknown")] == ["unsent"] * unsent
 
 
-def test_every_planted_fault_is_named_and_nothing_else(session: SparkSession, tmp_path: Path) -> None:
+def test_exactly_the_planted_faults_are_found(session: SparkSession, tmp_path: Path) -> None:
     faults = Faults(Pair(4))
     faults.plant_all()
     answer = judge(session, faults.ledgers.write(tmp_path))

@@ -1,4 +1,4 @@
-"""The arithmetic of ranges in numpy against the same questions asked of single numbers; no JVM."""
+"""The arithmetic of ranges in numpy compared with single numbers; without a JVM."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def as_pairs(firsts: Any, lasts: Any) -> list[Range]:
 
 
 @given(ranges)
-def test_layers_cover_every_number_as_often_and_do_not_touch(given_ranges: list[Range]) -> None:
+def test_layers_cover_each_number_equally_often(given_ranges: list[Range]) -> None:
     made = as_pairs(*layers(np.array(given_ranges, dtype=np.int64)))
     assert numbers(made) == numbers(given_ranges)
     assert len(made) <= len(given_ranges)
 
 
 @given(ranges, ranges)
-def test_a_union_and_what_it_has_without_another(one: list[Range], other: list[Range]) -> None:
+def test_union_and_difference_match_sets(one: list[Range], other: list[Range]) -> None:
     left, right = union(np.array(one, dtype=np.int64)), union(np.array(other, dtype=np.int64))
     assert numbers(as_pairs(*left)) == Counter(set(numbers(one)))
     assert all(b + 1 < c for (_, b), (c, _) in pairwise(as_pairs(*left)))
@@ -85,7 +85,7 @@ def every_id(rows: Iterable[dict[str, Any]], *kinds: str) -> Counter[tuple[Any, 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(run, min_size=1, max_size=25), spans, spans, spans, spans)
-def test_unpacked_runs_say_of_every_id_what_the_records_said(
+def test_unpacked_runs_match_the_records_for_each_id(
     given_runs: list[dict[str, Any]], p: list[Range], s: list[Range], again: list[Range], lacks: list[Range]
 ) -> None:
     records = [record(wseq, one) for wseq, one in enumerate(given_runs)]
@@ -107,7 +107,9 @@ def test_unpacked_runs_say_of_every_id_what_the_records_said(
     )  # fmt: skip
     events = [row for batch in expand_block(block, interest) for row in batch.to_pylist()]
     kinds = "enqueue", "backup_enqueue"
-    assert every_id(events, *kinds) == every_id(records, *kinds), "each id as often, by whom and how"
+    assert every_id(events, *kinds) == every_id(records, *kinds), (
+        "each id counts equally often, by writer and durability"
+    )
     exact = [e for e in events if e["kind"] in kinds and e["prod"] is not None]
     for r in records:
         tags = range(r["pfirst"], r["pfirst"] + r["last"] - r["first"] + 1) if "prod" in r else range(0)

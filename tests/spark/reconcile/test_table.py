@@ -1,4 +1,4 @@
-"""The table of checks: every entry finds what it needs, and every fact is needed."""
+"""The table of checks: every input of an entry exists, and every fact is used."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ pytest.importorskip("pyspark")
 from spark.reconcile.checks.table import CHECKS, FACTS, GIVEN
 
 RESULT = {"tag_counts", "logical_counts", "totals", "clocks", "begin"}
-"""Facts that the result takes."""
+"""Facts that only the result uses."""
 
 
-def test_each_entry_needs_only_what_stands_above_it() -> None:
+def test_each_entry_needs_only_entries_above_it() -> None:
     known = set(GIVEN)
     for fact in FACTS:
         assert set(fact.needs) <= known, fact.name
@@ -22,7 +22,7 @@ def test_each_entry_needs_only_what_stands_above_it() -> None:
         assert set(check.needs) <= known, check.name
 
 
-def test_each_fact_is_needed_and_each_check_has_its_own_name() -> None:
+def test_each_fact_is_used_and_check_names_are_unique() -> None:
     needed = {name for entry in (*FACTS, *CHECKS) for name in entry.needs}
     assert {fact.name for fact in FACTS} <= needed | RESULT
     assert len({check.name for check in CHECKS}) == len(CHECKS)

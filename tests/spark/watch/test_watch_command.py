@@ -232,7 +232,7 @@ def test_once_stopped_early_reports_it(tmp_path: Path, capsys: pytest.CaptureFix
     checkpoint = Checkpoint(tmp_path / "watch")
     run = Watch([tmp_path], checkpoint, Limits(), [], once=True)
     run.stop()
-    assert _status(run, (tmp_path,), losses=1) == 1, "told now, found by an earlier run"
+    assert _status(run, (tmp_path,), losses=1) == 1, "printed now, found by an earlier run"
     assert _status(run, (tmp_path,)) == 2
     assert capsys.readouterr().err == "understudy watch: stopped before everything was judged (exit code 2)\n"
     checkpoint.close()
