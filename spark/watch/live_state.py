@@ -105,9 +105,8 @@ class LiveState:
                 case "chain":
                     self._chain(writer, row)
                 case "horizon":
-                    if (
-                        row["at"] not in before[writer.process]
-                    ):  # else what is gone was read while it was there
+                    # Records that came earlier were read before they were pruned.
+                    if row["at"] not in before[writer.process]:
                         self._begin(row)
                 case _:
                     if row["at"] not in before[writer.process]:  # promotions and inventories count once

@@ -154,7 +154,7 @@ FACTS = (
     Fact("close", ("plain", "answers", "resent", "lacks", "tangled"),
          lambda plain, answers, *more: interest.closer(plain, answers[0], *more)),
     Fact("rest", ("plain",), lambda plain: plain.where("kind not in ('hull', 'receipts')"),
-         "unpacking what is of interest"),
+         "unpacking runs that need a closer look"),
     Fact("events", ("rest", "packed", "close"), _events),
     Fact("exact", ("rest", "packed", "answers"), _exact),
     Fact("tags", ("events",), lambda e: settle(publishing.tag_segments(interest.as_publishers_say(e)))),
@@ -167,7 +167,7 @@ FACTS = (
     Fact("segments", ("events", "confirmed", "late", "ledgers", "begin"), _segments),
     Fact("totals", ("segments",), _totals),
     Fact("suspicious", ("totals",), _suspicious),
-    Fact("kinds", ("ledgers",), _kinds, "looking for what was lost, doubled or out of order"),
+    Fact("kinds", ("ledgers",), _kinds, "looking for lost, duplicated and reordered messages"),
     Fact("by_two", ("events", "segments", "suspicious"), _by_two),
 )  # fmt: skip
 

@@ -261,20 +261,20 @@ class History:
         old = c.primary
         if kind == "switchover":
             c.replicate()
-            heir, why = self.rng.choice(c.ready), "unforced"
+            successor, why = self.rng.choice(c.ready), "unforced"
             c.note(old, "demote", reason="an operator asked for a switchover")
         else:
-            heir, why = self.break_off(kind)
-        others = [node for node in c.nodes if node not in (old, heir) and node in c.ready]
+            successor, why = self.break_off(kind)
+        others = [node for node in c.nodes if node not in (old, successor) and node in c.ready]
         for consumer in c.consumers:
             consumer.unacked.clear()
         c.now += self.rng.randint(200_000, 900_000)
         c.epoch = (c.epoch >> 16) + 1 << 16 | self.rng.randint(1, 9)
-        c.take_over(heir, old.name, why)
+        c.take_over(successor, old.name, why)
         if kind == "forced":
             c.now += 1_000_000
             c.note(old, "demote", reason="another node serves a later epoch")
-        self.gone = [*(node for node in self.gone if node is not heir), old, *others]
+        self.gone = [*(node for node in self.gone if node is not successor), old, *others]
         for producer in c.producers:
             self.reconnect(producer)
 

@@ -1,4 +1,4 @@
--- Findings, a number a row: an id where `epoch` is set, else a tag of the session or a logical number in `prod`.
+-- Findings, one number per row: an id if `epoch` is set, otherwise a tag or a logical number of `prod`.
 CREATE TABLE found (kind VARCHAR, queue VARCHAR, epoch BIGINT, prod VARCHAR, note VARCHAR, num BIGINT);
 
 -- fates
@@ -61,7 +61,7 @@ INSERT INTO found SELECT 'copy-differs', queue, epoch, NULL, name, id FROM (
 ) JOIN (SELECT name, count(DISTINCT writer) AS nodes FROM rec WHERE kind = 'quiesce' GROUP BY name) USING (name)
 WHERE held <> nodes;
 
--- confirmed too early: membership[view, backup] = positions begin..until at a stretch, and who left when
+-- early confirms: membership[view, backup] = unbroken positions begin..until in sync, and when the backup left
 CREATE TABLE change AS
 SELECT r.view, r.writer AS owner, r.ts, r.n, string_split(r.name, ',') AS names,
   row_number() OVER (PARTITION BY r.view ORDER BY r.inc, r.wseq) AS place
@@ -120,7 +120,7 @@ FROM fate b JOIN gone a USING (process, queue, epoch, id)
 WHERE b.kind = 'dequeue' AND a.wseq < b.wseq AND (a.kind = 'dequeue' OR a.later_promote IS NOT NULL)
 AND NOT EXISTS (FROM put p WHERE p.process = b.process AND p.queue = b.queue AND p.epoch = b.epoch AND p.id = b.id
   AND p.wseq > a.wseq AND p.wseq < b.wseq);
--- a process serves from its promotion on; what it dequeued as a backup counts from then
+-- a process serves from its promotion on; its earlier dequeues as a backup count from then
 CREATE TABLE served_end AS
 SELECT g.process, g.writer, g.queue, g.epoch, g.id, o.view, o.ts AS since, greatest(g.ts, o.ts) AS ts, g.wseq, g.reason
 FROM gone g JOIN owner o USING (process) WHERE (g.kind = 'dequeue' AND g.view = o.view) OR o.wseq > g.wseq;
@@ -131,10 +131,10 @@ JOIN clock k ON k.early = s.writer AND k.late = r.writer JOIN clock b ON b.early
 WHERE r.kind = 'received' AND r.reason = 'redelivered' AND s.reason = 'acked' AND k.most + b.most <= 60000000 AND r.ts - s.ts - k.most > 1000000
 AND NOT EXISTS (FROM put p WHERE p.process = s.process AND p.queue = s.queue AND p.epoch = s.epoch AND p.id = s.id
   AND p.wseq > s.wseq)
--- the dequeue may be due to this very receipt, if nobody else acked
+-- the dequeue may result from this receipt if no other consumer acked
 AND EXISTS (FROM fate a WHERE a.kind = 'acked' AND a.queue = r.queue AND a.epoch = r.epoch AND a.id = r.id
   AND a.process <> r.process);
--- not if a later primary, or another of that epoch, may have served then
+-- excludes times at which a later primary, or another one of that epoch, may have served
 INSERT INTO found SELECT DISTINCT 'acked-returned', r.queue, r.epoch, NULL, r.node, r.id FROM returned r
 ANTI JOIN (
   SELECT r.ts, r.writer, r.view, r.node FROM (SELECT DISTINCT ts, writer, view, node FROM returned) r

@@ -19,20 +19,20 @@ SELECT process, any_value(writer) AS writer, any_value(inc) AS inc, max(view) AS
   max(name) FILTER (kind = 'open') AS role, bool_or(kind = 'seal') AS sealed
 FROM rec GROUP BY process;
 
--- what brokers put into queues, an id a row
+-- enqueues by brokers, one row per id
 CREATE TABLE put AS
 SELECT process, writer, inc, wseq, ts, view, kind, queue, epoch, n, durable, prod,
   unnest(generate_series(first, last)) AS id, unnest(generate_series(pfirst, pfirst + last - first)) AS tag
 FROM rec WHERE kind IN ('enqueue', 'backup_enqueue');
 
--- what else befell ids
+-- other records about ids
 CREATE TABLE fate AS
 SELECT process, writer, inc, wseq, ts, view, kind, queue, epoch, reason, name,
   unnest(generate_series(first, last)) AS id
 FROM rec
 WHERE kind IN ('dequeue', 'backup_dequeue', 'received', 'acked', 'present', 'quarantine', 'quiesce');
 
--- what producers, and the primary about them, said of publish tags
+-- records of producers and primaries about publish tags
 CREATE TABLE tag AS
 SELECT process, writer, ts, kind, prod, unnest(generate_series(first, last)) AS tag,
   unnest(generate_series(pfirst, pfirst + last - first)) AS logical
@@ -48,7 +48,7 @@ GROUP BY prod, tag;
 CREATE TABLE conf AS
 SELECT put.* FROM put JOIN outcome o ON o.prod = put.prod AND o.tag = put.tag WHERE o.confirmed;
 
--- the owner of each epoch; whose inventory counts
+-- the owner of each epoch, and the owners whose inventory counts
 CREATE TABLE owner AS SELECT DISTINCT view, process, writer, inc, ts, wseq FROM rec WHERE kind = 'promote';
 CREATE TABLE last_owner AS
 SELECT process FROM owner JOIN writers USING (process) WHERE sealed AND owner.view = (SELECT max(view) FROM owner);
@@ -57,7 +57,7 @@ SELECT DISTINCT queue, epoch, id FROM fate
 WHERE kind = 'present' AND CASE WHEN EXISTS (FROM last_owner) THEN process IN (FROM last_owner)
   ELSE process IN (SELECT process FROM writers WHERE view = (SELECT max(view) FROM owner)) END;
 
--- one row an id: everything that is known of it
+-- one row per id with everything known of it
 CREATE TABLE known AS
 SELECT queue, epoch, id, bool_or(k = 'put') AS seen, bool_or(k = 'confirmed') AS confirmed,
   bool_or(k = 'held') AS held, bool_or(k = 'fate') AS ended, bool_or(k = 'quarantine') AS quarantined,
