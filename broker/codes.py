@@ -12,12 +12,14 @@ STORE_UNUSABLE = Code(
     "{fault}",
     "The data directory, or a file in it, cannot be created, read or written. The node did not start.",
     "Correct the rights or the path that the line names, or make room on the disk.",
+    example="cannot use data directory /var/lib/understudy: Permission denied",
 )
 STORE_LOCKED = Code(
     "store-locked",
     "{fault}",
     "Another process holds the data directory. The node did not start.",
     "Stop the other process. Two nodes never share one data directory.",
+    example="data directory /var/lib/understudy is in use by process 4711; each node needs its own",
 )
 STORE_DAMAGED = Code(
     "store-damaged",
@@ -25,6 +27,7 @@ STORE_DAMAGED = Code(
     "Bytes that were on the disk are not what was written. The node did not start, and changed nothing.",
     "Keep the directory. If the other node of the pair has everything, move this one away and let the "
     "node join empty; else restore an archive.",
+    example="/var/lib/understudy/store/00000001.segment is damaged at offset 4096: ...",
 )
 TICK_FAILED = Code(
     "tick-failed",

@@ -157,10 +157,11 @@ def error_codes() -> str:
     for heading, codes in entries().items():
         lines += [f"## {heading}", ""]
         for code in codes:
-            sentence = re.sub(r"\{[^}]*\}", "…", code.sentence)
             lines += [f"### `{code.name}`", ""]
-            if sentence != "…":
-                lines += ["```text", sentence, "```", ""]
+            if code.example:
+                lines += ["For example:", ""]
+            sentence = code.example or re.sub(r"\{[^}]*\}", "…", code.sentence)
+            lines += ["```text", sentence, "```", ""]
             lines += [*_wrapped(code.meaning), "", *_wrapped(f"**Do:** {code.action}"), ""]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -12,6 +12,7 @@ NODE_UNREACHABLE = Code(
     "The command got no connection to the node, or the node closed it before the command asked. "
     "Nothing was asked, so nothing was changed.",
     "Check that the node runs, and check `--broker` and the `--tls` options.",
+    example="cannot reach 127.0.0.1:5672: Connection refused",
 )
 NODE_REFUSED_CONNECTION = Code(
     "node-refused-connection",
@@ -25,6 +26,7 @@ NODE_NO_ANSWER = Code(
     "{cause}",
     "The node got the question, and no answer came. It may have done what was asked, or may still do it.",
     "Look before you ask again: `understudy status` tells who serves.",
+    example="127.0.0.1:5672 did not answer within 5 s",
 )
 QUESTION_TOO_LARGE = Code(
     "question-too-large",
@@ -55,6 +57,7 @@ NODE_REFUSES = Code(
     "{reason}",
     "The node refused the command, and gave a reason without a code.",
     "Act on the reason. A node of this version gives a code with most reasons.",
+    example="a does not serve",
 )
 NOT_THERE = Code(
     "object-not-found",
@@ -77,6 +80,7 @@ CONFIG_INVALID = Code(
     "A key, a value or a file of the configuration is wrong, or two keys contradict each other. The "
     "node did not start, and a command did not begin.",
     "Correct the key that the line names. The configuration page has every key.",
+    example="tls.key: /etc/understudy/node.key: is not the key of the certificate",
 )
 LISTEN_FAILED = Code(
     "listen-failed",
@@ -95,6 +99,7 @@ LEDGER_FAILED = Code(
     "{fault}",
     "The node cannot open its ledger, and did not start.",
     "Make the folder of `ledger.dir` writable, or make room on the disk.",
+    example="cannot open ledger /var/lib/understudy/ledger: Permission denied",
 )
 
 # -- a node that runs
@@ -199,6 +204,7 @@ HTTP_LOGINS_BUSY = Code(
     "{cause}",
     "Too many passwords wait for their check.",
     "Ask again after a second. If it lasts, find out who sends wrong passwords: the log names addresses.",
+    example="too many passwords wait to be checked; try again in a second",
 )
 HTTP_BUSY = Code(
     "http-busy",
@@ -235,6 +241,7 @@ HTTP_BAD_ARGUMENTS = Code(
     "{fault}",
     "The body or the query of the request is wrong. Nothing was changed.",
     "Correct the request as the reason says.",
+    example="the request must have exactly one Host header",
 )
 HTTP_TIMEOUT = Code(
     "http-body-timeout",
@@ -257,8 +264,16 @@ HTTP_UNKNOWN_HOST = Code(
 )
 HTTP_FOREIGN_PAGE = Code(
     "http-foreign-page",
-    "{fault}",
+    "a page of another site may not ask for this",
     "A page of another site sent the request from a browser.",
+    "Send commands from pages of the node's own address, or by a client that is no browser.",
+)
+HTTP_FOREIGN_ORIGIN = Code(
+    "http-foreign-origin",
+    "a page of {origin} may not ask {host} for this: a proxy in between must pass on Host, and "
+    "broker.http_hosts must have that name",
+    "The `Origin` of the request is no name of this node: a page of another site sent it, or a proxy changed "
+    "the `Host`.",
     "Behind a proxy, pass on `Host`, and add that name to `broker.http_hosts`.",
 )
 HTTP_FAILED = Code(
@@ -275,6 +290,7 @@ DEFINITIONS_INVALID = Code(
     "{fault}",
     "The file of definitions is wrong. Nothing was changed.",
     "Correct the place that the line names.",
+    example="rabbit.json: not a definitions file: it is no JSON object",
 )
 DEFINITIONS_UNSUPPORTED = Code(
     "definitions-unsupported",
@@ -302,6 +318,7 @@ FILE_FAILED = Code(
     "{fault}",
     "A command cannot read or write the file that the line names.",
     "Correct the path or the rights, or make room on the disk.",
+    example="orders.json: No such file or directory",
 )
 ARCHIVE_FAILED = Code(
     "archive-failed",
@@ -309,10 +326,11 @@ ARCHIVE_FAILED = Code(
     "`understudy backup` or `restore` stopped: something would be lost, the archive is damaged, or the "
     "disk fails.",
     "Act on the line. Take a new archive if this one is damaged.",
+    example="/backup/monday/manifest.json is damaged: ...",
 )
 QUARANTINE_NONE = Code(
     "quarantine-no-message",
-    "{fault}",
+    "no {what} in {folder}",
     "The quarantine has no message of that queue or number.",
     "List the messages: `understudy quarantine list`.",
 )
@@ -321,6 +339,7 @@ QUARANTINE_UNREADABLE = Code(
     "{fault}",
     "A file of the quarantine, or the notes of what was republished, cannot be used.",
     "Act on the line, which names the file and the place in it.",
+    example="/var/lib/understudy: no such folder",
 )
 REPUBLISH_STOPPED = Code(
     "republish-stopped",
@@ -344,19 +363,33 @@ DEPLOY_EXISTS = Code(
 )
 PAIR_ENDED = Code(
     "pair-ended",
-    "{fault}",
-    "A node of `understudy pair` did not start in time, or ended.",
-    "Read the logs in the folder that the command uses.",
+    "node {node} ended: {cause}",
+    "A node of `understudy pair` ended before the pair was whole.",
+    "Act on the cause, or read the logs in the folder that the command uses.",
+)
+PAIR_BOTH_ENDED = Code(
+    "pair-both-ended",
+    "both nodes have ended",
+    "Somebody or something ended both nodes of `understudy pair`.",
+    "Start the pair again.",
+)
+PAIR_LATE = Code(
+    "pair-not-in-time",
+    "waited {seconds:.0f} s for {what}; see {logs}",
+    "A node of `understudy pair` did not get as far as it should.",
+    "Read the logs in the folder that the line names.",
 )
 DEMO_FAILED = Code(
     "demo-failed",
     "{fault}",
     "`understudy demo` stopped before it had a verdict.",
     "Read the logs in the folder that the line names.",
+    example="reconcile ended with 1 and no answer; see /tmp/demo/logs",
 )
 SPARK_MISSING = Code(
     "spark-missing",
     "{fault}",
     "The command needs PySpark and Java, and one of them is missing.",
     "Install what the line names.",
+    example="PySpark is not installed: pip install 'understudy-amqp[spark]'",
 )

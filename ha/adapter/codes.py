@@ -18,6 +18,7 @@ BAD_ARGUMENTS = Code(
     "{fault}",
     "The arguments of a management command are wrong. Nothing was changed.",
     "Correct them as the reason says.",
+    example="'from' must be the number of a queue, from 0",
 )
 UNKNOWN_COMMAND = Code(
     "command-unknown",
@@ -60,6 +61,7 @@ CHANGE_REFUSED = Code(
     "{fault}",
     "A change of virtual hosts, users, permissions or policies is wrong. Nothing was changed.",
     "Correct it as the reason says.",
+    example="user 'guest': this user is made in the configuration of a, and is changed there",
 )
 CHANGE_UNSURE = Code(
     "change-unsure",
@@ -75,6 +77,7 @@ MIRROR_BAD_ARGUMENTS = Code(
     "{fault}",
     "The source or the name of the queue is wrong.",
     "Correct it as the reason says.",
+    example="queue name 'amq.x' contains reserved prefix 'amq.*'",
 )
 MIRROR_IN_PAIR = Code(
     "mirror-in-pair",
@@ -87,6 +90,8 @@ MIRROR_IN_CLEAR = Code(
     "{address}: {fault}",
     "The node would send its password to the source unencrypted.",
     "Set `ha.tls`, or allow it with `auth.allow_plain_without_tls` on a network that you trust.",
+    example="192.0.2.9:5672: ha.password would go there in the clear: set ha.tls for this broker, or, on a "
+    "network that you trust, auth.allow_plain_without_tls",
 )
 MIRROR_UNDER_WAY = Code(
     "mirror-under-way",
@@ -96,15 +101,22 @@ MIRROR_UNDER_WAY = Code(
 )
 MIRROR_NAME_TAKEN = Code(
     "mirror-name-taken",
-    "{fault}",
-    "There is a queue of that name here, which is none or follows another queue.",
+    "there is a queue '{name}' here already: delete it, or give another --name",
+    "There is a queue of that name here, which is no mirror.",
     "Delete it, or give the mirror another name with `--name`.",
+)
+MIRROR_FOLLOWS_ANOTHER = Code(
+    "mirror-follows-another",
+    "queue '{name}' follows '{queue}' of {addresses} already",
+    "There is a mirror of that name here, and it follows another queue.",
+    "Stop it first (`understudy replicate --stop`), or give the mirror another name with `--name`.",
 )
 MIRROR_REFUSED = Code(
     "mirror-refused",
     "{why}",
     "The source refused, has no such queue, or is not reached. There is no mirror.",
     "Act on the reason, which names the address.",
+    example="192.0.2.9:5672: nobody answers there",
 )
 MIRROR_NOT_FOUND_YET = Code(
     "mirror-not-found-yet",

@@ -13,12 +13,12 @@ Address = tuple[str, int]
 
 
 def left_out(brokers: Sequence[Address], listens: Sequence[Address]) -> str:
-    """A sentence if this node listens at none of `brokers`; else "". Names, wildcards and ports that the
+    """Where this node listens, if that is none of `brokers`; else "". Names, wildcards and ports that the
     kernel chooses may match any address."""
     if not brokers or not listens or any(_may_be(b, own) for b in brokers for own in listens):
         return ""
     at = ", ".join(f"{host}:{port}" for host, port in listens)
-    return f"no address in ha.brokers is this node's: it listens at {at}"
+    return f"it listens at {at}"
 
 
 def _may_be(broker: Address, own: Address) -> bool:

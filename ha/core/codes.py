@@ -22,6 +22,7 @@ PROMOTE_PENDING = Code(
     "{state}",
     "Another promotion of this node is under way.",
     "Wait, and look at `understudy status`.",
+    example="being promoted; waits until the lease of b has run out",
 )
 PROMOTE_UNDECIDED = Code(
     "promote-undecided",
@@ -35,6 +36,7 @@ PROMOTE_GIVEN_UP = Code(
     "Something else ended the promotion: a forced promotion, a demotion, or another node that became "
     "primary.",
     "Look at `understudy status` of all nodes. If no node serves, ask again.",
+    example="an operator forces it",
 )
 PROMOTE_AUTHORITY_SILENT = Code(
     "promote-authority-silent",
@@ -72,6 +74,8 @@ PROMOTE_IDENTITY_COPIED = Code(
     "{fault}",
     "Two nodes run on copies of one data directory.",
     "Give one of the two an empty data directory.",
+    example="192.0.2.2:5672 has the identity of this very node: one of the two data directories is a copy of "
+    "the other; give one of the two nodes an empty one",
 )
 PROMOTE_CATCHING_UP = Code(
     "promote-catching-up",
@@ -102,6 +106,7 @@ PROMOTE_FOREIGN_NODE = Code(
     "{fault}",
     "An address of `ha.brokers` is a broker of another cluster.",
     "Take it out of `ha.brokers`, or give this node its right data directory.",
+    example="192.0.2.9:5672 belongs to another cluster, 5f1c0e, and not into ha.brokers here",
 )
 PROMOTE_FOREIGN_RECORD = Code(
     "promote-foreign-record",
@@ -118,7 +123,7 @@ PROMOTE_RECORD_LOST = Code(
 )
 PROMOTE_NOT_LISTED = Code(
     "promote-not-listed",
-    "{fault}",
+    "no address in ha.brokers is this node's: {how}",
     "This node does not find its own address in `ha.brokers`.",
     "Add it, with the same list on all nodes, and start this node again.",
 )
@@ -167,6 +172,7 @@ PROMOTE_PRIMARY_MAY_SERVE = Code(
     "without this node.",
     "Start the old primary again, after ending it if it hangs, and ask once more. Only if it is off "
     "for certain and does not start: `--force-lossy`.",
+    example="the link to b went silent instead of closing, so that it may still serve",
 )
 PROMOTE_SUCCESSOR_UNKNOWN = Code(
     "promote-successor-unknown",

@@ -65,6 +65,13 @@ def test_each_code_is_used_with_the_values_of_its_sentence() -> None:
     assert {code.name for codes in REFERENCE["entries"]().values() for code in codes} == used
 
 
+def test_a_code_whose_sentence_is_nothing_but_fields_has_an_example() -> None:
+    for codes in REFERENCE["entries"]().values():
+        for code in codes:
+            fixed = "".join(text for text, *_ in Formatter().parse(code.sentence))
+            assert bool(re.search(r"\w", fixed)) is not bool(code.example), code.name
+
+
 def test_every_event_that_is_logged_has_a_code() -> None:
     """Where the text is made in the call. What only passes a text on gets it from such a call."""
     bare = [

@@ -108,16 +108,13 @@ class Pair:
         while not self._stop():
             for name, node in self._nodes.items():
                 if node.exit_code is not None:
-                    raise Failed(
-                        codes.PAIR_ENDED.say(
-                            fault=f"node {name} ended: {node.last_words() or node.exit_code}"
-                        )
-                    )
+                    cause = node.last_words() or node.exit_code
+                    raise Failed(codes.PAIR_ENDED.say(node=name, cause=cause))
             if condition():
                 return True
             if time.monotonic() > deadline:
-                fault = f"waited {_PATIENCE:.0f} s for {what}; see {self._folder / 'logs'}"
-                raise Failed(codes.PAIR_ENDED.say(fault=fault))
+                late = codes.PAIR_LATE.say(seconds=_PATIENCE, what=what, logs=self._folder / "logs")
+                raise Failed(late)
             time.sleep(_POLL)
         return False
 
@@ -139,5 +136,5 @@ class Pair:
                 click.echo(f"{name} ended: {cause}; to start it again:")
                 click.echo(f"  understudy {shlex.join(self._serve(name))}")
             if not self._nodes:
-                raise Failed(codes.PAIR_ENDED.say(fault="both nodes have ended"))
+                raise Failed(codes.PAIR_BOTH_ENDED.say())
             time.sleep(_POLL)

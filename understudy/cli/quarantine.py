@@ -298,10 +298,9 @@ def _nothing_to_do(outcome: RepublishOutcome, folder: QuarantineFolder) -> str:
 
 def _none_such(folder: QuarantineFolder, queues: tuple[str, ...], wanted: str | None) -> Coded:
     """The error that no message matches the arguments."""
-    what = "no messages" if wanted is None else f"no message {wanted}"
+    what = "messages" if wanted is None else f"message {wanted}"
     names = " or ".join(repr(queue) for queue in queues)
-    fault = f"{what}{f' of queue {names}' if queues else ''} in {folder.path}"
-    return codes.QUARANTINE_NONE.say(fault=fault)
+    return codes.QUARANTINE_NONE.say(what=what + f" of queue {names}" * bool(queues), folder=folder.path)
 
 
 def _open(data_dir: Path | None, config: Path | None) -> QuarantineFolder:

@@ -77,14 +77,10 @@ class Guard:
 def _foreign(host: str, headers: Mapping[str, Collection[str]]) -> Refusal | None:
     """The refusal of a request that a page of another site sent, or None."""
     if any(site.strip().lower() not in _OWN_PAGES for site in headers.get("sec-fetch-site", ())):
-        return Refusal(403, codes.HTTP_FOREIGN_PAGE.say(fault="a page of another site may not ask for this"))
+        return Refusal(403, codes.HTTP_FOREIGN_PAGE.say())
     for origin in headers.get("origin", ()):
         if not _same(origin.strip(), host):
-            fault = (
-                f"a page of {_shown(origin)} may not ask {_shown(host)} for this: a proxy in between must "
-                "pass on Host, and broker.http_hosts must have that name"
-            )
-            return Refusal(403, codes.HTTP_FOREIGN_PAGE.say(fault=fault))
+            return Refusal(403, codes.HTTP_FOREIGN_ORIGIN.say(origin=_shown(origin), host=_shown(host)))
     return None
 
 

@@ -26,6 +26,8 @@ class Code:
     """What has happened, for the docs: whole sentences."""
     action: str
     """What the operator does next, for the docs: whole sentences."""
+    example: str = ""
+    """For the docs, where `sentence` is nothing but fields: what may be said."""
 
     def say(self, **values: object) -> Coded:
         """`tests/packaging/test_codes.py` checks that each call gives just the fields of `sentence`."""

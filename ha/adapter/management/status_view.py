@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.model.values import Position
 from broker.model.vhost.vhosts import QueueInfo, VirtualHosts
+from ha.core import codes
 from ha.core.ha_broker import HaBroker
 from ha.core.membership import Member
 from ha.core.role import OwnIdentity
@@ -169,7 +170,7 @@ def _with_troubles(core: HaBroker, reason: str, authority: Coded | None) -> str:
     troubles += core.not_taken_in
     troubles += [clock for member in members if (clock := _clock(member))]
     if left_out := core.peers.left_out():
-        troubles.append(left_out)
+        troubles.append(codes.PROMOTE_NOT_LISTED.say(how=left_out).sentence)
     if authority is not None:
         troubles.append(f"the authority commits nothing: {authority}")
     return "; ".join([reason, *troubles])

@@ -291,11 +291,10 @@ class Replications:
         if there is not None:
             origin = origin_of(there)
             if origin is None:
-                fault = f"there is a queue '{name}' here already: delete it, or give another --name"
-                return codes.MIRROR_NAME_TAKEN.say(fault=fault)
+                return codes.MIRROR_NAME_TAKEN.say(name=name)
             if origin.queue != queue:
-                fault = f"queue '{name}' follows '{origin.queue}' of {','.join(origin.addresses)} already"
-                return codes.MIRROR_NAME_TAKEN.say(fault=fault)
+                at = ",".join(origin.addresses)
+                return codes.MIRROR_FOLLOWS_ANOTHER.say(name=name, queue=origin.queue, addresses=at)
             self._forget(str(name))
             CopyVhost(vhost, str(name), origin.addresses, origin.queue).move(addresses)
         copying = self._follow(str(name), addresses, str(queue))

@@ -108,7 +108,7 @@ class ManualAuthority:
             )
         if e.unanswered and e.left_out:
             return _no(
-                codes.PROMOTE_NOT_LISTED.say(fault=e.left_out),
+                codes.PROMOTE_NOT_LISTED.say(how=e.left_out),
                 "put it there, on all nodes, and start this node again",
             )
         if e.unanswered:

@@ -268,7 +268,7 @@ class Peers:
         return [*away, *self.copies()]
 
     def left_out(self) -> str:
-        """A sentence if another node was met at each address: none is left for this one; or if the
+        """How it shows that no address of `ha.brokers` is this node's: another node was met at each, or the
         configuration says so. Else ""."""
         if self.absent and not any(entry.is_self for entry in self.by_address.values()):
             return self.absent
@@ -276,7 +276,7 @@ class Peers:
             entry.is_self or entry.node_id is None for entry in self.by_address.values()
         ):
             return ""
-        return "no address in ha.brokers is this node's: nobody can be told where it is"
+        return "nobody can be told where it is"
 
     def foreign_peers(self) -> list[str]:
         """Of brokers that let this node in and are of another cluster: a sentence each."""

@@ -211,7 +211,7 @@ def test_no_refusal_leads_to_force_while_another_node_was_heard_to_serve(
 
 
 def test_a_node_that_is_not_in_its_own_list_says_so() -> None:
-    why = "no address in ha.brokers is this node's"
+    why = "it listens at h:2"
     found = evidence(record=None, newest=None, unanswered=["h:1 does not answer"], left_out=why)
     verdict = ManualAuthority().judge(found, force_lossy=False)
     assert verdict.code == "promote-not-listed" and "force" not in verdict.sentence

@@ -101,6 +101,7 @@ UNREACHABLE: Mapping[Entry, str] = {
         ],
         SOUND_CIBS,
     ),
+    (watching.REFUSED, "promote-not-listed"): "each node is in its own list",
     (watching.REFUSED, "promote-excluded"): "its own copy does not name it any more",
 }  # fmt: skip
 """What no seed can reach, each with the reason. Keep it short: the simulation says nothing of these."""
