@@ -231,7 +231,7 @@ def test_what_the_configuration_calls_the_node_and_its_pair_is_known() -> None:
 
 @pytest.mark.parametrize("name", ["http://x", "x:1", "*", "*.example", "a b", "x/y", "a..b"])
 def test_what_is_no_name_is_refused_at_the_start(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"^broker\.http_hosts \(--set\): .* is no name of a host"):
+    with pytest.raises(ConfigError, match=r"^broker\.http_hosts \(--set\): .* is not a host name"):
         load(None, [f"broker.http_hosts={name}"])
 
 

@@ -1,1 +1,1 @@
-"""The node's settings: `settings` has the keys, `types` their values, `load` reads them."""
+"""The node's settings: `settings` has the keys, `types` the types of their values, `load` reads them."""

@@ -1,4 +1,4 @@
-"""What is right key by key in a configuration, and wrong together. Called by `load` only."""
+"""Contradictions between keys whose values are valid one by one. Called by `load` only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Which key is to be changed, and why; the first one is told."""
+    """Each key to change, and why. `load` reports the first."""
     yield from _of_users(settings)
     yield from _of_listeners(settings)
     yield from _of_the_pair(settings)
@@ -21,18 +21,18 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
 def _of_users(settings: Settings) -> Iterator[tuple[str, str]]:
     auth, ha, users = settings.auth, settings.ha, settings.auth.users
     if ha.username in ("guest",) if users is None else ha.username in users:
-        yield "ha.username", f"{ha.username!r} is an application's user; the pair's identity is nobody else's"
+        yield "ha.username", f"{ha.username!r} is a user of applications; the pair needs a name of its own"
     if (auth.default_user is None) is not (auth.default_password is None):
         lacking = "default_user" if auth.default_user is None else "default_password"
         yield f"auth.{lacking}", "is needed: auth.default_user and auth.default_password go together"
     if auth.default_user is not None and auth.default_user in (ha.username, *(users or ())):
-        yield "auth.default_user", f"{auth.default_user!r} is there already, in auth.users or as ha.username"
+        yield "auth.default_user", f"{auth.default_user!r} exists already, in auth.users or as ha.username"
     own = "auth.users" if users is not None else "auth.default_user" if auth.default_user is not None else ""
     if own and ha.brokers and ha.is_well_known:
         yield (
             "ha.password",
-            f"is needed for a pair with {own}: by its default anybody on this machine could open the link, "
-            "which reads every queue; give all nodes the same long secret",
+            f"is needed for a pair with {own}: with the default, anybody on this machine could open the "
+            "link, which reads every queue; give all nodes the same long secret",
         )
 
 
@@ -41,12 +41,15 @@ def _of_listeners(settings: Settings) -> Iterator[tuple[str, str]]:
     if not broker.listen and not broker.tls_listen:
         yield "broker.listen", "needs at least one address HOST:PORT, unless broker.tls_listen has one"
     if ha.listen is not None and ha.listen.port and ha.listen in (*broker.listen, *broker.tls_listen):
-        yield "ha.listen", f"{ha.listen} is for clients already, by broker.listen or broker.tls_listen"
+        yield (
+            "ha.listen",
+            f"{ha.listen} is already a listener for clients, in broker.listen or broker.tls_listen",
+        )
     taken: dict[HostPort, str] = {}
     for key, addresses in (("broker.listen", broker.listen), ("broker.tls_listen", broker.tls_listen)):
         for at in addresses:
             if at.port and at in taken:
-                yield key, f"{at} is listened at already, by {taken[at]}"
+                yield key, f"{at} is already in {taken[at]}"
             taken[at] = key
 
 
@@ -55,7 +58,7 @@ def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
     if ha.authority == "pacemaker" and not ha.brokers:
         yield "ha.brokers", "is needed for ha.authority = 'pacemaker'"
     if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:
-        yield "ha.brokers", f"has {twice[0]} twice; it names each node of the pair once"
+        yield "ha.brokers", f"has {twice[0]} twice; name each node of the pair once"
     if ha.min_backups and ha.min_backups >= len(ha.brokers):
         yield (
             "ha.min_backups",
@@ -64,17 +67,17 @@ def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
     if ha.on_backup_loss == "block" and len(ha.brokers) < 2:
         yield (
             "ha.on_backup_loss",
-            f"'block' needs more brokers than the {len(ha.brokers)} of ha.brokers, to confirm anything",
+            f"'block' needs two brokers to confirm anything, and ha.brokers has {len(ha.brokers)}",
         )
     if ha.public_brokers and len(ha.public_brokers) != len(ha.brokers):
         yield (
             "ha.public_brokers",
-            f"needs one address for each of the {len(ha.brokers)} of ha.brokers, in their order",
+            f"needs one address for each of the {len(ha.brokers)} of ha.brokers, in the same order",
         )
     if ha.listen is not None and ha.brokers and not ha.public_brokers:
         yield (
             "ha.public_brokers",
-            "is needed with ha.listen: where clients find each of ha.brokers, in their order",
+            "is needed with ha.listen: the address for clients of each of ha.brokers, in the same order",
         )
 
 
@@ -88,6 +91,6 @@ def _of_tls(settings: Settings) -> Iterator[tuple[str, str]]:
     if tls.certificate is None and (tls.key or tls.ca or tls.client_ca):
         yield "tls.certificate", "is needed with the other files of the section"
     if ha.tls and tls.ca is None:
-        yield "tls.ca", "is needed for ha.tls: each end of the link shows a certificate of it"
+        yield "tls.ca", "is needed for ha.tls: both ends of the link show a certificate of this authority"
     if ha.tls and ha.brokers and ha.listen is None:
-        yield "ha.listen", "is needed for ha.tls: the link gets a listener of its own"
+        yield "ha.listen", "is needed for ha.tls: the link needs its own listener"

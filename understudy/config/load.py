@@ -1,8 +1,8 @@
-"""Configuration: one TOML file, the environment, and `--set`, in rising order of strength.
+"""Reads the configuration: one TOML file, the environment, and `--set`. Later ones win.
 
 Every key `section.key` of the file is also the environment variable `UNDERSTUDY_SECTION__KEY` and the option
-`--set section.key=value`. `load` is called by the command line before anything else runs; whatever is wrong
-ends as one `ConfigError` whose text is a single line naming the key, the value or the file.
+`--set section.key=value`. The command line calls `load` before anything else runs. An error becomes one
+`ConfigError`, whose text is a single line that names the key, the value or the file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from understudy.config.settings import ENVIRONMENT_PREFIX, ConfigError, Settings
 def load(
     path: Path | None, overrides: Sequence[str] = (), flags: Mapping[str, str | None] | None = None
 ) -> Settings:
-    """Read and check everything.
+    """Read and check the configuration.
 
-    `overrides` are `section.key=value` texts, the strongest; `flags` maps `section.key` to the value of a
-    command line option, or None when it was not given. Raises ConfigError.
+    `overrides` are `section.key=value` texts, which win over everything else. `flags` maps `section.key` to
+    the value of a command line option, or None if it was not given. Raises ConfigError.
     """
     origins: dict[str, str] = {}
     merged: dict[str, Any] = {}
@@ -64,11 +64,11 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {' '.join(str(error).split())}") from None
     except ValueError:
-        raise ConfigError(f"{path}: a number of too many digits") from None
+        raise ConfigError(f"{path}: a number has too many digits") from None
 
 
 class _Environment(EnvSettingsSource):
-    """Lists may be written as in `--set`, `H:P,H:P`; JSON is understood as well."""
+    """Accepts lists as in `--set`, `H:P,H:P`, and also JSON."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         try:
@@ -121,7 +121,7 @@ def _merge(
 
 
 def _meant(parts: Sequence[str]) -> str:
-    """`; did you mean ...?`, if there is a key, or a section, much like that."""
+    """`; did you mean ...?` if a key or section has a similar name; else empty."""
     model: Any = Settings
     for part in parts[:-1]:
         model = model.model_fields[part].annotation if part in getattr(model, "model_fields", {}) else None
@@ -145,7 +145,7 @@ def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
         case "missing":
             text = "is missing"
         case "model_type" | "dict_type":
-            text = f"is a table of keys, [{name}], and no value"
+            text = f"must be a section, [{name}], not a value"
         case _:
             text = first["msg"]
             secret = parts[-1].endswith("password") or parts[:2] == ["auth", "users"]

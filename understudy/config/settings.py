@@ -42,7 +42,7 @@ WELL_KNOWN = "ha"
 
 
 class ConfigError(Exception):
-    """Something in the configuration is wrong; `str()` is one line for a person."""
+    """The configuration is invalid. `str()` is one line for a person."""
 
 
 class _Section(BaseModel):
@@ -50,7 +50,7 @@ class _Section(BaseModel):
 
 
 class BrokerSection(_Section):
-    """The broker itself: what it is called, where it listens, where it keeps things, how much it takes."""
+    """The broker itself: its name, its listeners, its data directory and its limits."""
 
     name: Annotated[str, AfterValidator(parse_node_name)] = Field(default_factory=socket.gethostname)
     """The node's name in `status`, logs and ledgers. It must not begin with `_` or `.`, which would hide its
@@ -132,7 +132,7 @@ class BrokerSection(_Section):
     @classmethod
     def _whole(cls, value: float) -> float:
         if value != int(value):
-            raise ValueError("must be whole seconds: so it is on the wire")
+            raise ValueError("must be whole seconds, as AMQP sends it")
         return value
 
     @field_validator("data_dir", mode="before")
@@ -148,7 +148,7 @@ class BrokerSection(_Section):
 
 
 class TlsSection(_Section):
-    """This node's certificate and whom it trusts; PEM files, read again when they change."""
+    """This node's certificate, and the authorities that it trusts. PEM files, read again when they change."""
 
     certificate: FilePath = None
     """The node's own certificate for its host names, followed by the certificates of issuers in between."""
@@ -162,7 +162,7 @@ class TlsSection(_Section):
 
 
 class HaSection(_Section):
-    """The pair: who belongs to it and how long each may keep the others waiting."""
+    """The pair: its nodes, its guarantees and its timeouts."""
 
     brokers: Addresses = ()
     """Every node of the pair, including this one, the same list on both. A node finds out by itself which one
@@ -222,16 +222,18 @@ class HaSection(_Section):
 
     @property
     def is_well_known(self) -> bool:
-        """Whether `password` is the one that everybody knows."""
+        """Whether `password` is the public default."""
         return self.password == WELL_KNOWN
 
     @field_validator("cib_set")
     @classmethod
     def _xml_id(cls, value: str) -> str:
         if value == "cib-bootstrap-options":
-            raise ValueError("must not be the set that is Pacemaker's own")
+            raise ValueError("must not be Pacemaker's own set")
         if SET_ID.fullmatch(value) is None:
-            raise ValueError("must be an XML id of letters, digits, '-', '_' and '.', a letter or '_' first")
+            raise ValueError(
+                "must be an XML id of letters, digits, '-', '_' and '.', beginning with a letter or '_'"
+            )
         return value
 
 
@@ -255,12 +257,12 @@ class UserSection(_Section):
     @classmethod
     def _no_peer(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if HA in value:
-            raise ValueError("'ha' is for the pair's own identity, which ha.username and ha.password are")
+            raise ValueError("'ha' is only for the pair's own identity, ha.username")
         return value
 
 
 class AuthSection(_Section):
-    """Who may log in. With no users at all there is guest/guest, from loopback only."""
+    """The users who may log in. Without any users there is guest/guest, from loopback only."""
 
     users: dict[str, UserSection] | None = None
     default_user: str | None = Field(default=None, min_length=1)
@@ -274,7 +276,7 @@ class AuthSection(_Section):
 
 
 class LedgerSection(_Section):
-    """The ledger that Spark reads. Off, nothing can be proven later."""
+    """The ledger that Spark reads. Without it, nothing can be proven later."""
 
     enabled: bool = True
     """False: nothing can be proven later."""
@@ -296,7 +298,7 @@ class LedgerSection(_Section):
 
 
 class LogSection(_Section):
-    """What goes to standard error."""
+    """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`, to standard error."""
@@ -306,7 +308,7 @@ class LogSection(_Section):
 
 
 class Settings(BaseSettings):
-    """All of it, checked. Built by `load` only."""
+    """All settings, checked. Built by `load` only."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
@@ -336,7 +338,6 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` merged: it reads file and environment itself, so that it can say where a fault
-        is.
-        """
+        """Only the values that `load` merged. `load` reads the file and the environment itself, so that it
+        can name the source of an invalid value."""
         return (init_settings,)

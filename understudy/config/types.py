@@ -1,7 +1,7 @@
-"""The value types that appear in a configuration file: durations, addresses, levels, users.
+"""The types of values in a configuration: durations, sizes, addresses, paths, names.
 
-Used by `settings` only as annotations; each parser raises ValueError with a text that fits on one line and
-says what would have been right.
+Used by `settings` only as annotations. Each parser raises ValueError with a text that fits on one line and
+says what is valid.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _SOCKET_PATH_MAX = 107
 
 
 LONGEST_DURATION = 100 * 365.25 * 86400
-"""Seconds. What is longer would be too long for a clock, and is a mistake."""
+"""Seconds. A longer duration would be too long for a clock, and is a mistake."""
 
 
 def parse_duration(value: Any) -> float:
-    """`"2s"`, `"10ms"`, `"1.5m"`, `"1h"` in seconds; a bare number has no unit and is refused."""
+    """`"2s"`, `"10ms"`, `"1.5m"`, `"1h"` in seconds. A number without a unit is refused."""
     if isinstance(value, str) and (found := _DURATION.match(value)):
         seconds = float(found[1]) * _UNITS[found[2]]
         if seconds > LONGEST_DURATION:
@@ -43,13 +43,13 @@ def parse_duration(value: Any) -> float:
 
 
 def parse_node_name(value: str) -> str:
-    """What a broker is called, in logs, ledgers and commands."""
+    """A broker's name, for logs, ledgers and commands."""
     if not 0 < len(value) <= 100 or not value.isprintable():
-        raise ValueError(f"{value[:40]!r} is no name of a broker: 1 to 100 characters that can be printed")
+        raise ValueError(f"{value[:40]!r} is not a broker name: 1 to 100 printable characters")
     if value[0] in "._":
         raise ValueError(
-            f"{value[:40]!r} is no name of a broker: the files of its ledger would begin with {value[0]!r},"
-            " and be hidden from those who read them"
+            f"{value[:40]!r} is not a broker name: the files of its ledger would begin with {value[0]!r},"
+            " which hides them from readers"
         )
     return value
 
@@ -71,14 +71,14 @@ def parse_size(value: Any) -> int:
 
 
 def parse_optional_address(value: Any) -> HostPort | None:
-    """An address, or `off` (also: nothing, false) for none."""
+    """An address; None for `off`, false or an empty value."""
     if value is None or value is False or value in ("", "off"):
         return None
     return parse_address(value)
 
 
 def parse_file(value: Any) -> str | None:
-    """The path of a file, or `off` (also: nothing) for none. It is opened later, by who needs it."""
+    """The path of a file; None for `off` or an empty value. The file is not opened here."""
     if value is None or (isinstance(value, str) and value in ("", "off")):
         return None
     if isinstance(value, str | os.PathLike) and "\0" not in str(value):
@@ -87,7 +87,7 @@ def parse_file(value: Any) -> str | None:
 
 
 def parse_socket_path(value: Any) -> Path | None:
-    """Where a Unix socket is to be, or `off` (also: nothing) for none; the kernel takes 107 bytes."""
+    """The path of a Unix socket; None for `off` or an empty value. The kernel allows 107 bytes."""
     found = parse_file(value)
     if found is None:
         return None
@@ -108,11 +108,11 @@ def parse_names(value: Any) -> tuple[str, ...]:
 
 
 def parse_host_names(value: Any) -> tuple[str, ...]:
-    """The same, of names of hosts."""
+    """`"a,b"` or a list of host names."""
     names = parse_names(value)
     for name in names:
         if not is_host(name) or any(letter in name for letter in ":/@*[] ") or not name.isprintable():
-            raise ValueError(f"{name[:100]!r} is no name of a host, which has neither port nor path")
+            raise ValueError(f"{name[:100]!r} is not a host name, without port and path")
     return names
 
 

@@ -62,7 +62,7 @@ def read_json(raw: bytes) -> Any:
     except RecursionError:
         raise DefinitionsError("nested too deep") from None
     except ValueError:
-        raise DefinitionsError("a number of too many digits") from None
+        raise DefinitionsError("a number has too many digits") from None
 
 
 def _constant(word: str) -> NoReturn:

@@ -22,7 +22,7 @@ def test_what_is_no_id_is_refused(name: str) -> None:
 
 
 def test_pacemakers_own_set_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^ha\.cib_set \(--set\): must not be the set that is Pacemaker's"):
+    with pytest.raises(ConfigError, match=r"^ha\.cib_set \(--set\): must not be Pacemaker's own set"):
         load(None, [*PAIR, "ha.cib_set=cib-bootstrap-options"])
 
 

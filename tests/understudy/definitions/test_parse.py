@@ -53,7 +53,7 @@ def nested(levels: int) -> object:
         (b'{"queues": []}x', "line 1 column 15: not JSON: Extra data"),
         (b'{"queues": []\n,"x": "\xff"}', "line 2: not UTF-8"),
         (b"[" * 100_000, "nested too deep"),
-        (b'{"queues": ' + b"1" * 5000 + b"}", "a number of too many digits"),
+        (b'{"queues": ' + b"1" * 5000 + b"}", "a number has too many digits"),
         (b'{"queues": NaN}', "not JSON: NaN is no number of it"),
         (b"[]", "not a definitions file: it is no JSON object"),
         (b"{}", "not a definitions file: it has none of users, "),
