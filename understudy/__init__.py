@@ -1,6 +1,6 @@
-"""Understudy: a hot-standby AMQP 0-9-1 broker pair in which the standby knows every line.
+"""Understudy: an AMQP 0-9-1 and 1.0 broker with a synchronous hot standby.
 
-The program itself lives here: command line, configuration, daemon, HTTP, client kit, ledger and demo. It is
+This package holds the program: command line, configuration, daemon, HTTP, client kit, ledger and demo. It is
 the only package that imports both the broker and the replication layer.
 """
 

@@ -1,4 +1,4 @@
-"""`understudy`, and `python -m understudy`: the command line, whose modules take a moment to load."""
+"""`understudy` and `python -m understudy`: starts the command line, whose modules take a moment to import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from understudy.cli.process import quiet
 
 
 def main() -> None:
-    """Run one command and exit with its code. An interrupt before that ends it without a traceback."""
+    """Run one command and exit with its code. An interrupt during the imports ends the process silently."""
     quiet()
     from understudy.cli.main import main as run
 

@@ -384,7 +384,7 @@ DEMO_FAILED = Code(
     "{fault}",
     "`understudy demo` stopped before it had a verdict.",
     "Read the logs in the folder that the line names.",
-    example="reconcile ended with 1 and no answer; see /tmp/demo/logs",
+    example="reconcile ended with exit code 1 and no answer; see /tmp/demo/logs",
 )
 SPARK_MISSING = Code(
     "spark-missing",

@@ -1,7 +1,7 @@
-"""Talks to a running node as an operator: one question, one answer, over AMQP's extension class 250.
+"""Manages a running node as an operator: one question, one answer, over AMQP's extension class 250.
 
-Role: what every command of the CLI that names a broker (`-b`) uses; also the demo. Blocking sockets, one
-thread. A node lets such a connection in even while it refuses ordinary clients.
+Role: used by every command with an option `-b`, and by the demo. Blocking sockets, one thread. A node accepts
+such a connection even while it refuses ordinary clients.
 """
 
 from __future__ import annotations
@@ -24,27 +24,26 @@ MANAGE_OK = 51
 STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active")
 SERVING = ("standalone", "recovering", "active")
 _ENDINGS = (320, 541)
-"""Reply codes with which a node closes whatever it was asked: it stops, or fails. Others are refusals."""
+"""Reply codes of a node that stops or fails, whatever was asked. Other codes are refusals."""
 CAPABILITIES = {"understudy.management": True}
 
 
 def could_serve(status: dict[str, Any]) -> bool:
-    """Does it serve, or would it at once? A node that is ready and has lost its link may have to refuse: then
-    its primary may still serve, and may have gone on without it."""
+    """Whether the node serves, or could at once. A ready node without a link may have to refuse, because its
+    primary may still serve, and may have confirmed messages without it."""
     return status["status"] in SERVING or (status["status"] == "ready" and status["promotable"] is True)
 
 
 class Unreachable(CodedError):
-    """No answer: refused, unknown, silent, or not a broker of this kind."""
+    """No answer: connection refused, unknown host, timeout, or not a broker of this kind."""
 
 
 class Unanswered(Unreachable):
-    """The question was on its way, and no answer came: what was asked for may have been done, or may be
-    under way."""
+    """The question was sent, and no answer came. The node may have done what was asked, or still do it."""
 
 
 class TooLarge(Unreachable):
-    """The question fits no frame that the node takes; nothing was asked."""
+    """The question does not fit into one frame of the node. Nothing was asked."""
 
 
 def ask(
@@ -56,9 +55,10 @@ def ask(
     password: str = "guest",
     timeout: float = 30.0,
 ) -> dict[str, Any]:
-    """Send `command` to the node at `address`; its answer, which says `ok` and `reason`.
+    """Send `command` to the node at `address`. Returns its answer, which has `ok` and `reason`.
 
-    Waits at most `timeout` seconds in all. Raises Unreachable, or Unanswered where it may have been done.
+    Waits at most `timeout` seconds in total. Raises Unreachable, or Unanswered if the command may have been
+    carried out.
     """
     deadline = time.monotonic() + timeout
     question = _Question(address, command, args or {})
@@ -77,7 +77,7 @@ def ask(
 
 
 class _Question:
-    """What one node is asked. `sent`: it has been handed to the socket, or a part of it."""
+    """A question to one node. `sent`: at least a part of it was given to the socket."""
 
     def __init__(self, address: HostPort, command: str, args: dict[str, Any]) -> None:
         self.sent = False
@@ -92,7 +92,7 @@ class _Question:
         return Unreachable(codes.NODE_UNREACHABLE.say(cause=cause))
 
     def take(self, client: ClientConnection, event: ClientEvent) -> dict[str, Any] | None:
-        """The answer, once all of it has come. Raises Unreachable."""
+        """The answer, once it is complete. Raises Unreachable."""
         match event:
             case Opened():
                 self._send(client)
@@ -120,7 +120,7 @@ class _Question:
 
 
 def _secured(bare: socket.socket, address: HostPort) -> socket.socket:
-    """Over TLS, if the address says so. Raises OSError."""
+    """The socket with TLS, if the address asks for it. Raises OSError."""
     tls = tls_of(address)
     return bare if tls is None else tls.context().wrap_socket(bare, server_hostname=address.host)
 
@@ -153,7 +153,7 @@ def _converse(
 
 
 def refusal_of(answer: dict[str, Any]) -> Coded:
-    """Why the node says no."""
+    """Why the node refused."""
     reason, code = answer.get("reason"), answer.get("code")
     if not reason:
         return codes.NO_REASON.say()
@@ -161,7 +161,7 @@ def refusal_of(answer: dict[str, Any]) -> Coded:
 
 
 def _whole(answer: bytearray) -> dict[str, Any] | None:
-    """The answer once all of its frames are there: JSON has no proper prefix that is a whole object."""
+    """The answer, once all of its frames have arrived. No part of a JSON object is itself a whole object."""
     if not answer.endswith(b"}"):
         return None
     try:
@@ -178,7 +178,7 @@ def _closed(address: HostPort, event: Closed) -> str:
 
 
 def _say_goodbye(sock: socket.socket, client: ClientConnection) -> None:
-    """Best effort: the answer is in hand, whatever happens to the connection now."""
+    """Close in order if possible. The answer has arrived, so errors of the connection no longer matter."""
     try:
         client.close()
         sock.sendall(b"".join(client.take_output()))

@@ -1,11 +1,10 @@
 """The demo: a pair, real clients under load, a killed primary, a promotion, a rejoin, and Spark's verdict.
 
-Everything is as a user would have it: brokers are `understudy serve` processes, promotion is the `promote`
-command, clients are processes of their own that know nothing but a list of two addresses. Only the timing is
-ours.
+Everything is as a user would run it: brokers are `understudy serve` processes, promotion is the `promote`
+command, and clients are processes that know only a list of two addresses. Only the timing is the demo's.
 
-`Demo` owns the children and the one thread that watches them; `run` goes through the acts in order, and each
-wait has its limit and says what it waited for.
+`Demo` owns the child processes, and the one thread that watches them. `run` performs the steps in order. Each
+wait has a limit, and names what it waited for.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort
 
 KILL_AT = 0.4
-"""Share of the messages that are confirmed when the primary is killed."""
+"""Share of the messages that must be confirmed before the primary is killed."""
 _STATUS_INTERVAL = 0.25
 NODES = ("left", "right")
 
 
 class DemoFailed(Exception):
-    """Something did not happen in time, or a process ended that should not. One line, perhaps a log's end."""
+    """A step took too long, or a process ended unexpectedly. One line, perhaps with the end of a log."""
 
 
 @dataclass(slots=True, frozen=True)
 class Options:
     messages: int
     rate: float
-    """Messages a second, all publishers together; 0 is as fast as they go."""
+    """Messages a second, all publishers together; 0: no limit."""
     folder: Path
     """For data, ledgers, logs and the report."""
     spark: bool = True
@@ -49,15 +48,15 @@ class Options:
 
 @dataclass(slots=True)
 class DemoOutcome:
-    """What the demo found out."""
+    """The results of the demo."""
 
     verdict: dict[str, Any] | None
-    """Spark's answer; None when it was not asked."""
+    """Spark's answer; None without Spark."""
     verdict_code: int
     plain: dict[str, Any]
-    """The kombu client without the kit: its own account of itself."""
+    """Counts that the kombu client without the kit reported."""
     outage_ms: float | None
-    """From the kill to the first confirm by the new primary, the slowest publisher of the kit."""
+    """From the kill to the first confirm by the new primary, for the slowest publisher of the kit."""
     promote_ms: float
     rejoin_ms: float
     seconds: float
@@ -71,7 +70,7 @@ class DemoOutcome:
 
 @dataclass(slots=True)
 class _Client:
-    """A worker process as it has told of itself."""
+    """A worker process, and the state that it reported."""
 
     work: Work
     child: Child
@@ -81,7 +80,7 @@ class _Client:
 
 
 class Demo:
-    """One run. `run` may be called once."""
+    """One run. Call `run` once."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
         self._options = options
@@ -101,7 +100,7 @@ class Demo:
         self._status_at = 0.0
 
     def run(self) -> DemoOutcome:
-        """All acts; no child is left when it returns or raises DemoFailed."""
+        """Run all steps. No child process is left when it returns or raises DemoFailed."""
         began = time.monotonic()
         with ExitStack() as stack:
             stack.enter_context(self._children)
@@ -126,7 +125,7 @@ class Demo:
             publishers=publishers,
         )
 
-    # -- acts ----------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------
 
     def _start_pair(self) -> None:
         for name in NODES:
@@ -168,9 +167,8 @@ class Demo:
         )
 
     def _fail_over(self) -> tuple[float, float]:
-        """Kill the primary under load, promote the backup: (when it was killed, how long the command
-        took).
-        """
+        """Kill the primary under load, and promote the backup. Returns the time of the kill, and how long the
+        promotion took, in ms."""
         target = self._options.messages * KILL_AT
         self._until(
             lambda: self._sum("confirmed") >= target, self._traffic_limit, "enough messages to be confirmed"
@@ -179,7 +177,7 @@ class Demo:
         self._brokers["left"].signal(signal.SIGKILL)
         self._brokers["left"].wait(5)
         self._progress.event(
-            f"kill -9 left, with {self._sum('confirmed'):,} confirmed and publishing going on"
+            f"kill -9 left, with {self._sum('confirmed'):,} confirmed, while publishing goes on"
         )
         promote_ms = self._promote("right")
         return killed_at, promote_ms
@@ -189,7 +187,7 @@ class Demo:
         began = time.monotonic()
         self._until(lambda: self._is("left", "ready"), 30, "the old primary to rejoin as a ready backup")
         took = (time.monotonic() - began) * 1000
-        self._progress.event(f"left came back and is the ready backup after {took:,.0f} ms, under load")
+        self._progress.event(f"left rejoined, and is the ready backup after {took:,.0f} ms, under load")
         return took
 
     def _finish_traffic(self) -> None:
@@ -209,10 +207,10 @@ class Demo:
         self._until(
             lambda: self._is("right", "active") and self._is("left", "ready"), 20, "a whole pair again"
         )
-        self._progress.event("queues drained, clients gone, the pair is whole")
+        self._progress.event("queues are empty, clients have ended, the pair is complete")
 
     def _stop_brokers(self) -> None:
-        """The backup first, so that it ends as a full copy; then the primary."""
+        """Stop the backup first, so that it ends in sync; then the primary."""
         for name in ("left", "right"):
             self._brokers[name].signal(signal.SIGTERM)
             code = self._brokers[name].wait(15)
@@ -233,9 +231,9 @@ class Demo:
             verdict = json.loads(text)
         except ValueError:
             log = Child.last_words_of(self._logs / "reconcile.log")
-            raise DemoFailed(f"reconcile ended with {code} and no answer: {log}") from None
+            raise DemoFailed(f"reconcile ended with exit code {code} and no answer: {log}") from None
         if not isinstance(verdict, dict):
-            raise DemoFailed("reconcile answered with something that is not an object")
+            raise DemoFailed("the answer of reconcile is not a JSON object")
         return verdict, 1 if code is None else code, report if report.exists() else None
 
     # -- pieces --------------------------------------------------------------------------------------------
@@ -250,25 +248,26 @@ class Demo:
         self._brokers[name] = self._children.start(name, arguments)
 
     def _promote(self, name: str) -> float:
-        """Through the command, as an operator would: how long it took, in ms."""
+        """Promote with the command, as an operator would. Returns how long it took, in ms."""
         began = time.monotonic()
         address = str(self._addresses[name])
         code, _ = self._children.run(f"promote-{name}", ["understudy", "promote", "-b", address], 60)
         took = (time.monotonic() - began) * 1000
         if code != 0:
             log = Child.last_words_of(self._logs / f"promote-{name}.log")
-            raise DemoFailed(f"promote of {name} ended with {code}: {log}")
+            raise DemoFailed(f"promote of {name} ended with exit code {code}: {log}")
         self._progress.event(f"understudy promote -b {address}: {name} serves, after {took:,.0f} ms")
         return took
 
     @property
     def _traffic_limit(self) -> float:
-        """Seconds that the whole traffic may take: generous, for a slow machine is no failure."""
+        """Seconds that the whole traffic may take. Generous, because a slow machine is not a failure."""
         pace = self._options.messages / self._options.rate if self._options.rate else 0
         return 60 + 2 * pace + self._options.messages / 500
 
     def _until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Watch everything until `condition`; DemoFailed when that takes too long or a child dies."""
+        """Watch everything until `condition` is true. Raises DemoFailed on a timeout, or if a child process
+        dies."""
         deadline = time.monotonic() + seconds
         while True:
             self._watch()
@@ -276,10 +275,11 @@ class Demo:
                 return
             if time.monotonic() > deadline:
                 nodes = ", ".join(f"{name} {status}" for name, status in self._statuses.items())
-                raise DemoFailed(f"waited {seconds:.0f} s for {what}, in vain ({nodes})")
+                raise DemoFailed(f"waited {seconds:.0f} s for {what} ({nodes})")
 
     def _watch(self) -> None:
-        """Take what the clients say, for a moment; ask the nodes now and then; look for the dead."""
+        """Handle reports of the clients for a moment, ask the nodes at intervals, and check for dead
+        processes."""
         timeout = 0.05
         while True:
             try:
@@ -335,7 +335,7 @@ class Demo:
         return self._statuses[name] == status
 
     def _drained(self) -> bool:
-        """Nothing is left in any queue of the primary, delivered or not."""
+        """Whether no queue of the primary holds a message, delivered or not."""
         try:
             answer = ask(self._addresses["right"], "query", timeout=5)
         except Unreachable:
@@ -346,7 +346,7 @@ class Demo:
         return sum(int(client.counts.get(key, 0)) for client in self._clients.values())
 
     def _outage(self, killed_at: float) -> float | None:
-        """From the kill to the first confirm after it, the slowest publisher of the kit, in ms."""
+        """Milliseconds from the kill to the first confirm after it, for the slowest publisher of the kit."""
         ends = [
             ended
             for name, client in self._clients.items()
@@ -357,11 +357,11 @@ class Demo:
         return (max(ends) - killed_at) * 1000 if ends else None
 
     def _died(self, child: Child) -> DemoFailed:
-        return DemoFailed(f"{child.name} ended with {child.exit_code}: {child.last_words()}")
+        return DemoFailed(f"{child.name} ended with exit code {child.exit_code}: {child.last_words()}")
 
 
 def queues_in(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows about queues in the answer to `query`. DemoFailed if there is no such list."""
+    """The rows about queues in the answer to `query`. Raises DemoFailed if there is no such list."""
     status = answer.get("status")
     queues = status.get("queue_list") if isinstance(status, dict) else None
     if not isinstance(queues, list):
@@ -370,7 +370,7 @@ def queues_in(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
+    """Different ports that were free a moment ago."""
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [probe.getsockname()[1] for probe in probes]

@@ -1,8 +1,8 @@
-"""A client that knows nothing of Understudy: kombu's own producer, consumer mixin and failover list.
+"""A client that uses only kombu: its producer, its consumer mixin and its failover list, and nothing of
+Understudy.
 
-Used by the demo and the tests to see that such code survives a failover as it is, and to measure how long
-that takes it: after each round of refusals kombu waits a second or more. One publishing thread, one consuming
-thread.
+The demo and the tests use it to show that such code survives a failover unchanged, and to measure how long
+that takes: after each round of refusals kombu waits a second or more. One thread publishes, one consumes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def plain_connection(addresses: str, **options: Any) -> Any:
 
 
 class _Worker(ConsumerMixin):
-    """Kombu's usual consumer loop: counts bodies, acks each."""
+    """Kombu's usual consumer loop. Counts bodies, and acks each message."""
 
     def __init__(self, connection: Any, queue: Any, seen: Counter[str]) -> None:
         self.connection = connection
@@ -61,7 +61,7 @@ class Plain:
         self._queue(self._producer_connection.default_channel).declare()
 
     def run(self, messages: int, rate: float, stop: threading.Event) -> None:
-        """Publish all, then consume until all is there, or until `stop`."""
+        """Publish all messages, then consume until all have arrived, or until `stop`."""
         worker = _Worker(plain_connection(self._addresses), self._queue, self._seen)
         thread = threading.Thread(target=worker.run, name="plain-consumer", daemon=True)
         thread.start()
@@ -94,11 +94,11 @@ class Plain:
 
     @property
     def lost(self) -> int:
-        """Confirmed and not received yet."""
+        """Number of messages that are confirmed and not received yet."""
         return len(self._confirmed.difference(dict(self._seen)))
 
     def counts(self) -> dict[str, int]:
-        """From any thread: the copies are made in one step each."""
+        """May be called from any thread, because each copy is made in one step."""
         confirmed, seen = len(self._confirmed), dict(self._seen)
         return {
             "published": self._published,

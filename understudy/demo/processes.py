@@ -1,7 +1,7 @@
-"""The processes of the demo: started, listened to, and ended by id on every way out.
+"""The processes of the demo: started, observed, and ended by their ids however the demo ends.
 
-Owner: `Demo`, one thread; each child has a reader thread that puts its events into one queue. A child also
-dies with its parent, whatever kills that (Linux: PR_SET_PDEATHSIG).
+Owner: `Demo`, on one thread. Each child has a reader thread that puts its events into one queue. A child also
+dies with its parent, however the parent is killed (Linux: PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What a child runs before its program: resolved here, for between fork and exec little may be done."""
+    """A function that a child runs before its program. It is looked up here, because little is allowed
+    between fork and exec."""
     try:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
     except (OSError, AttributeError):
@@ -34,7 +35,7 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 
 class Child:
-    """One process. Its standard error goes to a file; so does its output, unless it speaks in events."""
+    """One process. Its standard error goes to a file. So does its output, unless it writes events."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], log: Path) -> None:
         self.name = name
@@ -48,11 +49,11 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """None while it runs. Negative: the signal that ended it."""
         return self._process.poll()
 
     def say(self, word: str) -> None:
-        """One line to its standard input; a child that is gone does not hear it."""
+        """Send one line to its standard input. Ignored if the child is gone."""
         if self._process.stdin is not None:
             try:
                 self._process.stdin.write(word + "\n")
@@ -61,7 +62,7 @@ class Child:
                 pass
 
     def signal(self, number: signal.Signals) -> None:
-        """By its id, and only while it is our own running child."""
+        """Send a signal by process id, only while it is our own running child."""
         self.expected_to_end = True
         if self._process.poll() is None:
             self._process.send_signal(number)
@@ -85,7 +86,7 @@ class Child:
 
 
 class Children:
-    """All of them. A context manager: none is left when it ends."""
+    """All child processes. A context manager: none is left at its end."""
 
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
@@ -115,9 +116,9 @@ class Children:
     def start(
         self, name: str, arguments: Sequence[str], *, events: bool = False, prefix: Sequence[str] = ()
     ) -> Child:
-        """Run `python -m ARGUMENTS`; with `events`, its output is JSON lines for `self.events`.
+        """Run `python -m ARGUMENTS`. With `events`, its output is JSON lines for `self.events`.
 
-        `prefix`: a command that becomes the one that follows it, such as `nsenter`.
+        `prefix`: a command that executes the command after it, such as `nsenter`.
         """
         log = self._log_dir / f"{name}.log"
         with log.open("ab") as errors:
@@ -145,7 +146,7 @@ class Children:
         timeout: float,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> tuple[int | None, str]:
-        """Run to the end: (exit code, or None when it took too long, and its output).
+        """Run to the end. Returns the exit code, or None on a timeout, and the output.
 
         `meanwhile` is called five times a second.
         """
@@ -170,7 +171,7 @@ class Children:
         return code, out.read_text(errors="replace")
 
     def end_all(self) -> None:
-        """SIGTERM to all that run, SIGKILL to those that have not ended two seconds later."""
+        """Send SIGTERM to all running children, and SIGKILL to those that still run two seconds later."""
         for child in self.running:
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + 2

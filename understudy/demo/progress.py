@@ -1,4 +1,4 @@
-"""What one sees while the demo runs: a live table on a terminal, plain lines anywhere else."""
+"""The output while the demo runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEPT_EVENTS = 12
 
 @dataclass(slots=True)
 class Tally:
-    """The run at one moment, as the clients and nodes tell it."""
+    """The state of the run at one moment, as clients and nodes reported it."""
 
     messages: int = 0
     published: int = 0
@@ -30,7 +30,7 @@ class Tally:
 
 
 class Progress:
-    """A context manager; `event` and `update` are called by the demo's one thread."""
+    """A context manager. Only the demo's thread calls `event` and `update`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -63,7 +63,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def event(self, text: str) -> None:
-        """Something happened that a person wants to read."""
+        """Show an event to the user."""
         at = self.elapsed
         self._events.append((at, text))
         if self._live is None:
@@ -72,7 +72,7 @@ class Progress:
             self._live.update(self._picture())
 
     def update(self, tally: Tally) -> None:
-        """New figures; shown now on a terminal, now and then elsewhere."""
+        """New figures. Shown at once on a terminal, at intervals elsewhere."""
         now = time.monotonic()
         then, confirmed = self._previous
         if now - then >= 0.5:
@@ -95,7 +95,7 @@ class Progress:
     def _picture(self) -> Group:
         tally = self._tally
         table = Table(title=f"Understudy demo, {self.elapsed:.0f} s", title_justify="left", min_width=72)
-        for column in ("", "published", "confirmed", "a second", "received"):
+        for column in ("", "published", "confirmed", "per second", "received"):
             table.add_column(column, justify="right" if column else "left")
         share = 100 * tally.confirmed / tally.messages if tally.messages else 0
         table.add_row(

@@ -1,8 +1,8 @@
-"""One client process of the demo: `python -m understudy.demo.worker WORK`, WORK being a JSON object.
+"""One client process of the demo: `python -m understudy.demo.worker WORK`. WORK is a JSON object.
 
-Speaks to the demo in JSON lines: `ready` once connected, counts every fifth of a second, `done` at the end.
-Listens on standard input: `go` starts a publisher, `stop` ends a consumer; end of file means that the demo is
-gone, and the process with it.
+Writes JSON lines to the demo: `ready` once connected, counts every 0.2 s, and `done` at the end. Reads
+commands from standard input: `go` starts a publisher, `stop` ends a consumer. End of file means that the demo
+is gone; the process then exits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PACE = 0.01
 
 
 class Line:
-    """The line to the demo: events out, commands in."""
+    """The connection to the demo: events out, commands in."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -51,7 +51,7 @@ class Line:
 
 @contextmanager
 def reporting(line: Line, counts: Any) -> Iterator[None]:
-    """Say `counts()` again and again from a thread of its own, and once more at the end."""
+    """Report `counts()` regularly from a separate thread, and once more at the end."""
     over = threading.Event()
 
     def report() -> None:
@@ -69,7 +69,7 @@ def reporting(line: Line, counts: Any) -> Iterator[None]:
 
 
 def publish(work: Work, line: Line) -> None:
-    """Publish so many, at such a rate, and wait until all is confirmed."""
+    """Publish the given number of messages at the given rate, and wait until all are confirmed."""
     declare = [QUEUES[name] for name in queues_of(work.name)]
     publisher = Publisher(work.addresses, f"publisher-{work.name}", work.ledger_dir, declare=declare)
     counts = publisher.counts
@@ -102,7 +102,7 @@ def publish(work: Work, line: Line) -> None:
 
 
 def consume(work: Work, line: Line) -> None:
-    """Consume some queues, each in a thread of its own, until told to stop."""
+    """Consume some queues, each in its own thread, until told to stop."""
     consumers = [
         Consumer(work.addresses, queue, f"consumer-{queue}", work.ledger_dir, declare=[QUEUES[queue]])
         for queue in CONSUMERS[work.name]
@@ -139,7 +139,7 @@ def consume(work: Work, line: Line) -> None:
 
 
 def plain(work: Work, line: Line) -> None:
-    """Kombu as anybody uses it, without the kit."""
+    """Kombu in its ordinary use, without the kit."""
     client = Plain(work.addresses, QUEUES[work.name])
     client.connect()
     line.say("ready")

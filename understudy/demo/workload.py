@@ -1,7 +1,6 @@
-"""The workload of the demo: exchanges, queues, publishers and consumers, and how many messages each handles.
+"""The workload of the demo: exchanges, queues, publishers, consumers, and how many messages each handles.
 
-Values only. The demo itself and its worker processes share them, and declare the same things on every
-connect.
+Values only. The demo and its worker processes share them, and declare the same objects on every connection.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import kombu.entity
 
 BODY_BYTES = 256
 BURST = 25
-"""Messages in a row by one route, as an application that does one thing after another would."""
+"""Consecutive messages by one route, as an application with one task after another sends them."""
 PLAIN_QUEUE = "plain"
 
 _Exchange: Any = kombu.entity.Exchange  # kombu's own annotations are partial
@@ -62,7 +61,7 @@ def queues_of(publisher: str) -> list[str]:
 
 @dataclass(slots=True, frozen=True)
 class Work:
-    """What one worker process is told, as JSON on its command line."""
+    """The task of one worker process, as JSON on its command line."""
 
     role: str
     """publisher, consumer or plain."""
@@ -71,16 +70,17 @@ class Work:
     ledger_dir: str
     messages: int = 0
     rate: float = 0.0
-    """Messages a second; 0 is as fast as it goes."""
+    """Messages a second; 0: no limit."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def shares(messages: int, rate: float) -> dict[str, tuple[int, float]]:
-    """How many messages, and at which rate, for each publisher and for the plain client.
+    """The number of messages and the rate for each publisher and for the plain client.
 
-    The plain client waits for each confirm by itself, which is slow: it gets a fiftieth, at most 1,000.
+    The plain client is slow because it waits for each confirm. It gets a fiftieth of the messages, at most
+    1,000.
     """
     plain = min(1000, messages // 50)
     names = list(PUBLISHERS)
@@ -92,6 +92,6 @@ def shares(messages: int, rate: float) -> dict[str, tuple[int, float]]:
 
 
 def route_of(publisher: str) -> Callable[[int], Route]:
-    """The route of a publisher's n-th message, in bursts, one route after another."""
+    """The route of a publisher's n-th message: bursts, one route after the other."""
     routes = PUBLISHERS[publisher]
     return lambda index: routes[index // BURST % len(routes)]
