@@ -393,7 +393,7 @@ class HaBroker:
         if self.promotion.active:
             return False, self.promotion.waits_for()
         if self.backup is not None and self.status is Status.READY and self.backup.linked:
-            return True, "in the record"
+            return True, "in the in-sync set"
         if self.backup is not None and self.backup.linked:
             return False, self.backup.reason()
         verdict = self.promotion.judge()

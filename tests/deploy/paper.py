@@ -25,7 +25,11 @@ README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-pair.md"
 FROM_RABBITMQ = ROOT / "docs" / "how-to" / "from-rabbitmq.md"
 FROM_RABBITMQ_WHERE = {"rabbitmq": "on a broker of its own (test_readme)"}
-TUTORIAL_WHERE = {"install": "as in README.md", "pair": "as a user would (test_readme)"}
+TUTORIAL_WHERE = {
+    "install": "as in README.md",
+    "pair": "as a user would (test_readme)",
+    "output": "of the box before it, compared (test_readme)",
+}
 README_WHERE = {
     "install": "the wheel is installed away from the tree (tests/packaging/test_wheel.py)",
     "container": "the image is built and run (test_container)",

@@ -339,7 +339,8 @@ class Replications:
             return codes.MIRROR_NONE.say(queue=name)
         self._forget(name)
         end_replica(vhost, queue, alone=self._alone)
-        return f"'{name}' is an ordinary queue now, with {queue.message_count} messages"
+        count = queue.message_count
+        return f"'{name}' is an ordinary queue now, with {count} {'message' if count == 1 else 'messages'}"
 
     def _following(self) -> list[Queue]:
         """Queues that follow another broker's. Searched once after each change of definitions."""
@@ -394,10 +395,15 @@ def _addresses(source: object) -> tuple[str, ...]:
     return tuple(map(str, source))
 
 
+_SAME_PASSWORD = "set ha.password, not its default, and ha.username to the same values there and here"
+
+
 def _failure(dial: DialFailed) -> str:
     """Why a dial did not get in. Only the kernel there can say that nothing listens."""
     if dial.unspoken and not (dial.refusal or dial.distrust):
         return f"somebody listens there, and is no broker that answers: {dial.unspoken}"
+    if dial.refusal and dial.refusal.startswith("403 "):
+        return f"{dial.refusal} ({_SAME_PASSWORD})"
     silent = "nobody answers there" if dial.nobody else "no answer comes from there"
     return dial.refusal or dial.distrust or dial.unresolved or silent
 

@@ -438,7 +438,7 @@ class Backup:
                 )
             case Status.CATCH_UP:
                 if self._local.copy.resetting:
-                    return f"in the record, but fetching {len(self._local.copy.resetting)} queues again"
+                    return f"in the in-sync set, but fetching {len(self._local.copy.resetting)} queues again"
                 replicator = self._replicator
                 if replicator is None or replicator.queues_to_come:
                     whole = replicator.whole if replicator is not None else 0

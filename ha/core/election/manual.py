@@ -150,19 +150,21 @@ class ManualAuthority:
                 f"demote it first, or switch over; if it hangs, {AGAIN}",
             )
         if end is not None and end.handed_over and not end.asked_again:
-            return Verdict(True, f"in the record, and {end.primary} has handed over to this node", "unforced")
+            return Verdict(
+                True, f"in the in-sync set, and {end.primary} has handed over to this node", "unforced"
+            )
         if end is not None and end.excluded:
             return _no(
                 codes.PROMOTE_EXCLUDED.say(primary=end.primary),
                 f"start {end.primary} again, and promote it; {IF_LOST}",
             )
         if end is not None and end.proves_the_end(e.ack_timeout):
-            return Verdict(
-                True, f"in the record, and the link to {end.primary} closed while it was fresh", "unforced"
-            )
+            return Verdict(True, f"in the in-sync set when the link to {end.primary} closed", "unforced")
         if newest.owner.node_id in e.answers:
             return Verdict(
-                True, f"in the record, and the old primary {owner} answers and does not serve", "unforced"
+                True,
+                f"in the in-sync set, and the old primary {owner} answers and does not serve",
+                "unforced",
             )
         return _no(
             codes.PROMOTE_PRIMARY_MAY_SERVE.say(doubt=_doubt(end, owner, newest.epoch)),
@@ -221,7 +223,7 @@ class ManualAuthority:
                 ),
                 f"promote {latest.name}",
             )
-        return Verdict(True, "all members of the last record answer, and none has a later copy", "cold")
+        return Verdict(True, "all members of the last in-sync set answer, and none has a later copy", "cold")
 
 
 def _doubt(end: LinkEnd | None, owner: str, epoch: int) -> str:

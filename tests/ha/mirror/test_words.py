@@ -66,7 +66,11 @@ def test_nobody_there_or_a_wrong_password() -> None:
     copies.kill(copies.b)
     copies.b.settings["password"] = "wrong"
     copies.start(copies.b)
-    assert "403 ACCESS_REFUSED" in refused(copies)
+    reason = refused(copies)
+    assert "403 ACCESS_REFUSED" in reason
+    assert reason.endswith(
+        "(set ha.password, not its default, and ha.username to the same values there and here)"
+    )
     assert not any("wrong" in line for line in copies.b.log)
 
 
