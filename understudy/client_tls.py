@@ -38,7 +38,7 @@ class ClientTls:
         """Make the SSL context. Raises FileFault, which names the unusable file."""
         which, at = "ca", self.ca
         if self.key is not None and self.certificate is None:
-            raise FileFault("key", f"{self.key}: is the key of no certificate that was given")
+            raise FileFault("key", f"{self.key}: a key needs a certificate, and none was given")
         try:
             context = ssl.create_default_context(cafile=self.ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -50,7 +50,7 @@ class ClientTls:
                 context.load_cert_chain(self.certificate, self.key)
         except OSError as error:  # ssl.SSLError is one
             why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
-            raise FileFault(which, f"{at}: not to be used for TLS ({words(why) or error})") from None
+            raise FileFault(which, f"{at}: cannot be used for TLS ({words(why) or error})") from None
         return context
 
     def for_amqp(self, host: str) -> dict[str, Any]:

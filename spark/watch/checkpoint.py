@@ -188,7 +188,7 @@ def _in_the_way(folder: Path) -> str | None:
             each.stat()
         except FileNotFoundError:
             if each.is_symlink():
-                return f"{each} is a symbolic link to {os.readlink(each)}, which is not there"
+                return f"{each} is a symbolic link to {os.readlink(each)}, which does not exist"
         except OSError:
             return None
     return None

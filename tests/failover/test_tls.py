@@ -111,7 +111,8 @@ def test_new_certificates_that_would_part_the_pair_are_not_taken(pair: SecurePai
     pair.launch("right")
     pair.until(lambda: pair.said("right", "(tls-certificate-expired)"), "right to warn")
     pair.until(
-        lambda: pair.said("left", "its certificate is not taken: certificate has expired"), "left to see it"
+        lambda: pair.said("left", "its certificate is not accepted: certificate has expired"),
+        "left to see it",
     )
     pair.authority.signed("right", "127.0.0.1")
     pair.wait_for("right", "ready")
@@ -132,7 +133,7 @@ def test_a_node_with_a_certificate_of_another_authority_stays_out_until_it_has_a
     pair.until(lambda: "unknown ca" in pair.answer("right").get("reason", ""), "right to say why it is alone")
     pair.until(lambda: "TLS: " in pair.answer("left").get("reason", ""), "left to say why right is away")
     left, right = pair.answer("left"), pair.answer("right")
-    assert "its certificate is not taken: unable to get local issuer certificate" in left["reason"]
+    assert "its certificate is not accepted: unable to get local issuer certificate" in left["reason"]
     assert (left["status"], right["status"]) == ("active", "joining")
     with Publisher(str(pair.addresses["left"]), "shop", declare=[ORDERS], tls=pair.tls) as publisher:
         publisher.publish(b"goes on", routing_key="orders")

@@ -184,7 +184,9 @@ def test_the_command_line_says_why_there_is_no_tls(
     """Reached, but not trusted; or spoken to in the wrong way: one line, exit code 1."""
     other = Authority(tmp_path, "other").ca
     code, _, said = understudy(capsys, "ping", "-b", address(live), "--tls-ca", other)
-    assert code == 1 and f"no TLS with {address(live)}: its certificate is not taken: unable to get" in said
+    assert (
+        code == 1 and f"no TLS with {address(live)}: its certificate is not accepted: unable to get" in said
+    )
     code, _, said = understudy(capsys, "ping", "-b", f"amqps://{live.host}:{live.port}", "--tls-ca", other)
     assert code == 1 and said.endswith("what it sent is not TLS (node-unreachable)\n")
     code, _, said = understudy(capsys, "ping", "-b", f"{live.host}:{live.tls_port}")
@@ -221,7 +223,7 @@ def test_a_certificate_and_its_key_come_together(
     files = authority.signed("me")
     for option, value, said in (
         ("--tls-cert", files.certificate, f"'--tls-key': is needed: there is no key in {files.certificate}"),
-        ("--tls-key", files.key, f"'--tls-key': {files.key}: is the key of no certificate that was given"),
+        ("--tls-key", files.key, f"'--tls-key': {files.key}: a key needs a certificate, and none was given"),
     ):
         code, _, told = understudy(capsys, "ping", "-b", "amqps://127.0.0.1:1", option, str(value))
         assert code == 2 and said in told
@@ -235,7 +237,7 @@ def test_a_certificate_that_is_missing_is_named_and_not_the_authority(
     tmp_path: Path, authority: Authority
 ) -> None:
     gone = str(tmp_path / "gone.pem")
-    with pytest.raises(FileFault, match=f"^{gone}: not to be used for TLS") as fault:
+    with pytest.raises(FileFault, match=f"^{gone}: cannot be used for TLS") as fault:
         ClientTls(authority.ca, gone).context()
     assert fault.value.which == "certificate"
 
@@ -247,6 +249,6 @@ def test_a_missing_file_is_told_at_once_and_not_taken_for_a_broker_that_does_not
     gone = str(tmp_path / "gone.pem")
     with closing(Publisher(f"amqps://localhost:{live.tls_port}", "shop", tls=ClientTls(gone))) as shop:
         for again in range(2):
-            with pytest.raises(FileFault, match=f"^{gone}: not to be used for TLS"):
+            with pytest.raises(FileFault, match=f"^{gone}: cannot be used for TLS"):
                 shop.flush() if again else shop.publish(b"1", "orders")
         assert (shop.in_doubt, shop.counts.published) == (1, 1), "it is kept, for when the file is there"

@@ -1,4 +1,4 @@
-"""What the client kit and the brokers share: the codec of AMQP 1.0, and words for faults of files and TLS.
+"""Shared by the client kit and the brokers: the codec of AMQP 1.0, and texts for errors of files and TLS.
 
-This package lies below all others and imports none of them. So an application with the kit loads no broker.
+This package is below all others and imports none of them. So an application with the kit imports no broker.
 """

@@ -1,6 +1,6 @@
 """TCP addresses as people write them, in settings, on the command line and in the client kit.
 
-Each parser raises ValueError with a text that fits on one line and says what would have been right.
+Each parser raises ValueError with a text that fits on one line and says what is valid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HostPort(NamedTuple):
 
 
 class TlsHostPort(HostPort):
-    """The same, where TLS is spoken: `amqps://HOST:PORT`."""
+    """An address where TLS is spoken: `amqps://HOST:PORT`."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ def parse_address(value: Any) -> HostPort:
 
 
 def is_host(text: str) -> bool:
-    """A name that the resolver will take at all: it raises UnicodeError for an empty or too long label."""
+    """Whether the resolver accepts the name. It raises UnicodeError for an empty or too long label."""
     try:
         text.encode("idna")
     except UnicodeError:
@@ -66,7 +66,7 @@ def _parsed_each(value: Any, parse: Callable[[Any], HostPort]) -> tuple[HostPort
 
 
 def parse_public_address(value: Any) -> HostPort:
-    """An address for clients: `HOST:PORT`, or `amqps://HOST:PORT` where they are to speak TLS."""
+    """An address for clients: `HOST:PORT`, or `amqps://HOST:PORT` for TLS."""
     if isinstance(value, str):
         if value.strip().startswith("amqps://"):
             return TlsHostPort(*parse_address(value.strip().removeprefix("amqps://").removesuffix("/")))
@@ -75,5 +75,5 @@ def parse_public_address(value: Any) -> HostPort:
 
 
 def parse_public_addresses(value: Any) -> tuple[HostPort, ...]:
-    """Several of them, as `parse_addresses` takes them."""
+    """A list of addresses for clients, in the forms of `parse_addresses`."""
     return _parsed_each(value, parse_public_address)

@@ -4,8 +4,8 @@ Role: the type of an entry. Each layer lists its own entries in a module `codes`
 ha.core, understudy), and `scripts/reference.py` writes docs/reference/error-codes.md from all of them.
 
 A code is two to five words with hyphens, and the first names the area: `ledger-unwritable`. PostgreSQL's
-condition names (`undefined_table`) and AMQP 1.0's error conditions are words, too. A reader understands a
-word before looking it up, as E0308 is not; and two branches do not both take the next free number. As in
+condition names (`undefined_table`) and AMQP 1.0's error conditions are words, too. Unlike E0308, a word
+is understood before it is looked up, and two branches do not both take the next free number. As in
 PostgreSQL, a code stands for a condition that has one remedy: sentences that differ in detail share it.
 
 A code never changes and is never used for anything else. Sentences may be reworded at any time.
@@ -27,10 +27,11 @@ class Code:
     action: str
     """What the operator does next, for the docs: whole sentences."""
     example: str = ""
-    """For the docs, where `sentence` is nothing but fields: what may be said."""
+    """For the docs, if `sentence` consists of fields only: a possible sentence."""
 
     def say(self, **values: object) -> Coded:
-        """`tests/packaging/test_codes.py` checks that each call gives just the fields of `sentence`."""
+        """Fill in the sentence. `tests/packaging/test_codes.py` checks that each call gives exactly its
+        fields."""
         return Coded(self.name, self.sentence.format_map(values))
 
 
@@ -51,11 +52,11 @@ class Coded:
         return Coded(self.code, self.sentence + more)
 
     def about(self, subject: str) -> Coded:
-        """The same, of `subject`: what goes before the sentence, up to a colon."""
+        """The same, with the subject and a colon before the sentence."""
         return Coded(self.code, f"{subject}: {self.sentence}")
 
     def answer(self) -> dict[str, object]:
-        """A refusal, as JSON."""
+        """The refusal as JSON."""
         return {"ok": False, "code": self.code, "reason": self.sentence}
 
 

@@ -1,4 +1,4 @@
-"""Errors of files, in words for a person."""
+"""Errors of files, as text for a person."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from understudy.shared.text import shown
 
 
 def of_file(error: OSError, known: str | Path | None = None) -> str:
-    """What the error of a file is, in words: the file, if the error names one and it is not the `known` one
-    that the sentence has already, and why."""
+    """An error of a file as text: the file and the reason. Without the file if the error names none, or the
+    `known` one, which the sentence already has."""
     told = error.filename is None or str(error.filename) == str(known)
     where = "" if told else f"{shown(str(error.filename))}: "
     return f"{where}{error.strerror or error}"
@@ -19,7 +19,7 @@ def of_file(error: OSError, known: str | Path | None = None) -> str:
 
 @contextmanager
 def named(path: str | Path) -> Iterator[None]:
-    """An OSError within that names no file, as those of descriptors do not, names this one."""
+    """Adds this file to an OSError that names none, as errors of descriptors do."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Octets in pieces, gathered or cut with as few copies as may be."""
+"""Octets in pieces, joined or cut with as few copies as possible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 def blocks(parts: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """`parts` in order: small ones joined up to `size` octets, larger ones as they are, not copied."""
+    """`parts` in order: small ones joined up to `size` octets, larger ones as they are, without a copy."""
     gathered: list[bytes] = []
     octets = 0
     for part in parts:

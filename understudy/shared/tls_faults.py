@@ -1,4 +1,4 @@
-"""What a failed TLS handshake means, in a few words for the log. Called by the shell."""
+"""Explains TLS errors in a few words for the log. Called by the shell."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _TOO_OLD = frozenset(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "V
 
 
 def fault_of(error: BaseException, *, open_: bool = False) -> str:
-    """Why there is no TLS with the other end, "it", in a few words. `open_`: no more."""
+    """Why TLS with the other end, called "it", failed. `open_`: the handshake was complete."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not taken: {_lower(error.verify_message)}"
+        return f"its certificate is not accepted: {_lower(error.verify_message)}"
     if isinstance(error, ssl.SSLError):
         reason = error.reason or ""
         if reason in _NOT_TLS and not open_:
             return "what it sent is not TLS"
         if reason in _TOO_OLD:
-            return "it speaks no TLS of version 1.2 or above"
+            return "it does not support TLS 1.2 or above"
         if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
             return "it showed no certificate, and needs one here"
         if "_ALERT_" in reason:
@@ -37,7 +37,7 @@ def fault_of(error: BaseException, *, open_: bool = False) -> str:
 
 
 def words(reason: str | None) -> str:
-    """OpenSSL's name of a fault, for a sentence."""
+    """OpenSSL's name of an error, as words for a sentence."""
     return (reason or "").lower().replace("_", " ")
 
 

@@ -219,7 +219,7 @@ def test_a_client_that_speaks_old_tls_only(live: Live, authority: Authority, lin
     with dial(live, authority.client()) as other:
         other.sendall(LOGIN)
         serves(other)
-    assert lines.of(name).endswith("it speaks no TLS of version 1.2 or above")
+    assert lines.of(name).endswith("it does not support TLS 1.2 or above")
 
 
 @pytest.mark.parametrize(

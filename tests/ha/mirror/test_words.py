@@ -82,9 +82,11 @@ def test_a_source_with_which_there_is_no_tls_is_not_taken_for_nobody() -> None:
     b.manage("replicate", asked, answers.append, copies.now)
     b.dials.due(copies.now, at_once=True)
     (dial,) = b.wants_dials()
-    b.dial_failed(dial.dial_id, "its certificate is not taken: it is old", copies.now, distrusted=True)
+    b.dial_failed(dial.dial_id, "its certificate is not accepted: it is old", copies.now, distrusted=True)
     copies.until(lambda: bool(answers))
-    assert answers[0]["code"] == "mirror-refused" and "its certificate is not taken" in answers[0]["reason"]
+    assert (
+        answers[0]["code"] == "mirror-refused" and "its certificate is not accepted" in answers[0]["reason"]
+    )
 
 
 def test_a_silent_source_is_given_up_by_who_asked() -> None:

@@ -81,11 +81,13 @@ def test_what_keeps_two_nodes_apart_is_in_the_reason_until_they_meet() -> None:
     pair.run(3)
     a.running.dials.due(pair.now, at_once=True)
     (dial,) = a.running.wants_dials()
-    a.running.dial_failed(dial.dial_id, "its certificate is not taken: it is old", pair.now, distrusted=True)
+    a.running.dial_failed(
+        dial.dial_id, "its certificate is not accepted: it is old", pair.now, distrusted=True
+    )
     a.running.end_tick(pair.now, pair.wall)
-    said = f"127.0.0.1:{b.port} has no link with this node (TLS: its certificate is not taken: it is old)"
+    said = f"127.0.0.1:{b.port} has no link with this node (TLS: its certificate is not accepted: it is old)"
     assert a.running.status()["reason"] == f"serving alone; confirms wait for no backup; {said}"
-    why = "its certificate is not taken: it is old"
+    why = "its certificate is not accepted: it is old"
     refused = adapter_codes.LINK_REFUSED.say(address=f"127.0.0.1:{b.port}", why=why)
     assert a.told(adapter_codes.LINK_REFUSED) == [refused.sentence]
     pair.start(b)

@@ -56,7 +56,7 @@ def why(place: Path, what: str) -> str:
     """What is said of `loop`, `dangling`, `file` where a folder is to be."""
     reason = {
         "loop": LOOP, "file": "Not a directory",
-        "dangling": "is a symbolic link to nowhere, which is not there",
+        "dangling": "is a symbolic link to nowhere, which does not exist",
     }  # fmt: skip
     return f"{place / what}: {reason[what]}"
 
@@ -83,7 +83,7 @@ def test_a_folder_of_a_broker_that_cannot_be_one(
     data = place / "data"
     data.mkdir()
     (data / folder).symlink_to(place / what)
-    reason = {"loop": LOOP, "file": "Not a directory", "dangling": "which is not there"}[what]
+    reason = {"loop": LOOP, "file": "Not a directory", "dangling": "which does not exist"}[what]
     code, text = said(capsys, "serve", "--listen", "127.0.0.1:0", "--data-dir", data, "--name", "a")
     assert code == 1
     assert str(data / folder) in text and reason in text

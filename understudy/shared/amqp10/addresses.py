@@ -23,7 +23,8 @@ _LONGEST = 255
 
 
 class Address(NamedTuple):
-    """`queue`: its name where it is one; then `exchange` is the default exchange and `key` the same name."""
+    """`queue`: the name of the queue, if the address is one; then `exchange` is the default exchange, and
+    `key` is the same name."""
 
     exchange: str
     key: str
@@ -31,7 +32,7 @@ class Address(NamedTuple):
 
 
 def parse(text: str) -> Address:
-    """Raises Fault."""
+    """Parse an address. Raises Fault."""
     if text.startswith(_QUEUES):
         name = _decoded(text, text.removeprefix(_QUEUES))
         return Address("", name, name)

@@ -20,7 +20,7 @@ TRANSFER_LIMIT = "amqp:link:transfer-limit-exceeded"
 
 
 class Fault(Exception):
-    """What the peer did wrong: `condition` is a symbol from above, the text one line for it and the log."""
+    """An error of the peer: `condition` is a symbol from above, `text` one line for the peer and the log."""
 
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(text)

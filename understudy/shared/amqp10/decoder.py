@@ -1,10 +1,9 @@
-"""Reads AMQP 1.0's types (part 1 of the specification), strictly. Pure functions; every fault is a
+"""Reads AMQP 1.0's types (part 1 of the specification), strictly. Pure functions; every error is a
 `DecodeError`.
 
-Memory and time are bounded by the length of the input: nesting by `MAX_DEPTH`, and an element count by the
-octets of its list, map or array. So an array whose elements take no octets (null, true, false, zero, the
-empty list) has at most as many as its own size says, which are few. Keys of a map are simple values, and
-differ in value, not in type alone.
+The length of the input bounds memory and time. `MAX_DEPTH` limits nesting. A list, map or array has at most
+as many elements as octets. This also holds for an array whose elements take no octets (null, true, false,
+zero, the empty list). The keys of a map are simple values, and differ in value, not only in type.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from understudy.shared.amqp10.values import (
 )  # fmt: skip
 
 MAX_DEPTH: Final = 32
-"""Nesting of described types, lists, maps and arrays that is still read."""
+"""Maximum nesting of described types, lists, maps and arrays."""
 
 _Reader = Callable[[bytes, int, int, int], tuple[Any, int]]
-"""Reads what follows a format code: (data, at, end, depth) -> (value, next offset)."""
+"""Reads the octets after a format code: (data, at, end, depth) -> (value, next offset)."""
 _Skipper = Callable[[bytes, int, int, int], int]
 
 _READERS: dict[int, _Reader] = {}
@@ -48,18 +47,18 @@ _SKIPPERS: dict[int, _Skipper] = {}
 
 
 def read(data: bytes, at: int, end: int) -> tuple[Any, int]:
-    """The value at `at` of what ends at `end`: (value, next offset). Raises DecodeError."""
+    """Read the value at `at` of input that ends at `end`: (value, next offset). Raises DecodeError."""
     return _read(data, at, end, 0)
 
 
 def skip(data: bytes, at: int, end: int) -> int:
-    """The offset behind the value at `at`, which is checked as `read` does and not built. Raises
+    """The offset after the value at `at`. Checks the value as `read` does, without building it. Raises
     DecodeError."""
     return _skip(data, at, end, 0)
 
 
 def extent(data: bytes, at: int, end: int) -> int:
-    """The same by what the value says of its size, without a look inside. Raises DecodeError."""
+    """The same, from the size that the value states, without checking its inside. Raises DecodeError."""
     code = _code(data, at, end)
     while code == 0:
         at = skip(data, at + 1, end)
@@ -188,7 +187,7 @@ def _fixed(width: int) -> _Skipper:
 
 
 def _octets(data: bytes, at: int, end: int, width: int) -> tuple[int, int]:
-    """Start and end of what has its length before it."""
+    """Start and end of octets that follow their length."""
     start = at + width
     if start > end:
         raise _fault("a value is cut short", at)
@@ -252,8 +251,8 @@ def _skip_described(data: bytes, at: int, end: int, depth: int) -> int:
 
 
 def compound(data: bytes, at: int, end: int, width: int) -> tuple[int, int, int]:
-    """A list, map or array behind its format code: start of its elements, its end, their number. Each but
-    the elements of some arrays takes an octet at least."""
+    """A list, map or array, after its format code: the start of its elements, its end, their number. Each
+    element takes at least one octet, except in some arrays."""
     start = at + width + width
     stop = at + width + int.from_bytes(data[at : at + width], "big")
     if start > end or stop > end or stop < start:
@@ -289,7 +288,7 @@ _fixed_run = re.compile(
     rb"|[\x94\x98].{16}){%d}" % _RUN,
     re.DOTALL,
 ).match
-"""So many values of fixed widths, none of them a char: a long list of numbers is looked at in C."""
+"""Matches `_RUN` values of fixed widths, without chars: a long list of numbers is thus checked in C."""
 
 
 def _skip_list(width: int) -> _Skipper:
@@ -314,7 +313,7 @@ _NO_KEYS: Final = frozenset((0x00, 0x45, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0))
 
 
 def read_key(data: bytes, at: int, stop: int) -> tuple[Any, int]:
-    """A key of a map, and the offset behind it. Raises DecodeError for what is no simple value."""
+    """A key of a map, and the next offset. Raises DecodeError if the key is not a simple value."""
     code = _code(data, at, stop)
     if code in _NO_KEYS:
         raise _fault("a map with a key that is no simple value", at)
@@ -322,7 +321,7 @@ def read_key(data: bytes, at: int, stop: int) -> tuple[Any, int]:
 
 
 def pairs(data: bytes, at: int, end: int, width: int) -> tuple[int, int, int]:
-    """As `compound`, of a map: the number is that of its pairs."""
+    """Like `compound`, for a map. The number is that of its pairs."""
     start, stop, count = compound(data, at, end, width)
     if count % 2:
         raise _fault("a map with a key and no value", at)
@@ -363,7 +362,7 @@ def _skip_map(width: int) -> _Skipper:
 
 
 def _elements(data: bytes, at: int, end: int, width: int, depth: int) -> tuple[int, int, int, bytes, int]:
-    """An array behind its format code: start of its elements, its end, their number, its constructor, and
+    """An array, after its format code: the start of its elements, its end, their number, its constructor, and
     the depth of its elements."""
     begin, stop = at + width + width, at + width + int.from_bytes(data[at : at + width], "big")
     if begin > end or stop > end or stop < begin:
@@ -411,7 +410,7 @@ def _skip_array(width: int) -> _Skipper:
 
 
 def _fill() -> None:
-    """The two tables, by format code."""
+    """Fill the two tables, by format code."""
     _READERS.update({code: _empty(code) for code in (*_EMPTY, _LIST0)})
     _READERS.update({code: _number(*how) for code, how in _NUMBERS.items()})
     _READERS.update({code: _opaque(*how) for code, how in _OPAQUE.items()})

@@ -1,6 +1,6 @@
-"""Writes AMQP 1.0's types (part 1 of the specification), each value as short as it goes. Pure functions.
+"""Writes AMQP 1.0's types (part 1 of the specification), each value in its shortest form. Pure functions.
 
-What cannot be written is a TypeError (no such type) or a ValueError (out of its range, nested too deep).
+A value that cannot be written raises TypeError (no such type) or ValueError (out of range, nested too deep).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from understudy.shared.amqp10.values import (
 
 
 def write(value: Any, depth: int = 0) -> bytes:
-    """The value, its constructor first. `depth`: of what it goes into."""
+    """The encoded value, with its constructor. `depth`: nesting of the value that contains it."""
     writer = _WRITERS.get(type(value))
     if writer is not None:
         return writer(value)
@@ -52,18 +52,18 @@ def write(value: Any, depth: int = 0) -> bytes:
 
 
 def write_list(items: list[bytes]) -> bytes:
-    """A list of what is written already."""
+    """A list of encoded items."""
     return _compound(0xC0, len(items), b"".join(items)) if items else b"\x45"
 
 
 def write_map(entries: Iterable[bytes]) -> bytes:
-    """A map whose pairs are written already."""
+    """A map of encoded pairs."""
     known = list(entries)
     return _compound(0xC1, 2 * len(known), b"".join(known))
 
 
 def write_section(code: int, value: bytes) -> bytes:
-    """A described type, by its numeric descriptor, of a value that is written already."""
+    """A described type: a numeric descriptor, and an encoded value."""
     return b"\0\x53%c%b" % (code, value)
 
 
@@ -78,7 +78,7 @@ def _deeper(depth: int) -> int:
 
 
 def _compound(code: int, count: int, body: bytes) -> bytes:
-    """A list, map or array: short, or by the code that is 0x10 above."""
+    """A list, map or array: in its short form, or in the long one, whose code is higher by 0x10."""
     size = len(body) + 1
     if size < 256 and count < 256:
         return bytes((code, size, count)) + body
@@ -103,7 +103,7 @@ def _array(value: Array, depth: int) -> bytes:
 
 
 def _compound_payload(code: int, value: Any, depth: int) -> bytes:
-    """An element of an array of lists, maps or arrays, by the wide code or the narrow one."""
+    """An element of an array of lists, maps or arrays, in the wide or the narrow form, by `code`."""
     whole = write(value, depth)
     base = whole[0] & 0xEF if whole != b"\x45" else 0xC0
     if base != code & 0xEF:
@@ -197,7 +197,7 @@ _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
     Uuid: _opaque(0x98, 16), Decimal32: _opaque(0x74, 4), Decimal64: _opaque(0x84, 8),
     Decimal128: _opaque(0x94, 16),
 }  # fmt: skip
-"""By the type itself: a plain `int` is a long, a plain `float` a double."""
+"""By the exact type: a plain `int` is a long, a plain `float` a double."""
 
 
 def _utf8(value: str) -> bytes:
@@ -221,4 +221,4 @@ _PAYLOADS: dict[int, Callable[[Any], bytes]] = {
     0x98: bytes, 0xA0: _lengthy(bytes, 1), 0xB0: _lengthy(bytes, 4), 0xA1: _lengthy(_utf8, 1),
     0xB1: _lengthy(_utf8, 4), 0xA3: _lengthy(_ascii, 1), 0xB3: _lengthy(_ascii, 4),
 }  # fmt: skip
-"""What follows the constructor, for the elements of an array."""
+"""Encoders for the elements of an array, by format code: only the octets after the constructor."""

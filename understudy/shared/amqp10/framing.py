@@ -1,8 +1,8 @@
-"""Frames of AMQP 1.0 (part 2, 2.3), looked through before the engine gets them.
+"""Frames of AMQP 1.0 (part 2, 2.3), checked before the engine gets them.
 
-Role: what arrives is checked here for form: sizes, types, and that each body is one well-formed performative
-in bounded depth and number of elements. So a fault is told in one line of ours, and the engine, which is C,
-sees nothing that is not whole.
+Role: checks the form of all input: sizes, types, and that each body is one well-formed performative of
+limited depth and number of elements. So an error is reported in a line of ours, and the engine, which is
+written in C, gets only complete frames.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from understudy.shared.amqp10.values import ULong
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
-"""A sign of life."""
+"""A heartbeat."""
 AMQP, SASL = 0, 1
 CHANNEL_MAX = 255
 HANDLES_MAX = 8192
-"""Handles that a client may have attached and not detached, of links that were refused too."""
+"""Maximum handles that a client has attached and not detached, including those of refused links."""
 LARGEST_PERFORMATIVE = 16 * 1024
-"""Octets; the payload of a transfer is besides. The engine keeps those of open, begin and attach, with their
-properties, for as long as there is what they made."""
+"""Octets, without the payload of a transfer. The engine keeps open, begin and attach with their properties as
+long as the connection, session or link exists."""
 _HEAD = 8
 _TRANSFER, DISPOSITION = 0x14, 0x15
 _ERROR = ULong(0x1D)
@@ -43,7 +43,8 @@ head = struct.Struct(">IBB").unpack_from
 
 
 def whole(buf: bytes, at: int, kind: int, largest: int) -> int:
-    """Where the frame at `at` ends; 0 while it is not whole. Raises Fault for what is no frame of `kind`."""
+    """The end of the frame at `at`; 0 if the frame is incomplete. Raises Fault if it is no valid frame of
+    `kind`."""
     if len(buf) - at < _HEAD:
         return 0
     size, offset, found = head(buf, at)
@@ -58,8 +59,9 @@ def whole(buf: bytes, at: int, kind: int, largest: int) -> int:
 
 
 def check(buf: bytes, at: int, end: int) -> tuple[int, int]:
-    """The whole AMQP frame from `at` to `end` is empty, or has one performative, and a payload only where
-    that is a transfer. Its code, and where its list of fields begins; (0, 0): it is empty. Raises Fault."""
+    """Check that the complete AMQP frame from `at` to `end` is empty, or holds one performative, with a
+    payload only after a transfer. Returns the code of the performative, and where its list of fields begins;
+    (0, 0) for an empty frame. Raises Fault."""
     start = at + buf[at + 4] * 4
     if start == end:
         return 0, 0
@@ -79,7 +81,7 @@ def check(buf: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _descriptor(buf: bytes, at: int, end: int) -> tuple[int, int]:
-    """Its code, and where what it describes begins."""
+    """The code of the descriptor, and where the described value begins."""
     if end - at >= 3 and buf[at] == 0 and buf[at + 1] == _SMALL_ULONG:
         code, body = buf[at + 2], at + 3
     elif end - at >= 10 and buf[at] == 0 and buf[at + 1] == 0x80:
@@ -95,14 +97,15 @@ def _descriptor(buf: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def close(fault: Fault) -> bytes:
-    """A frame with close, and why."""
+    """A close frame with the fault as its error."""
     error = Described(_ERROR, [Symbol(fault.condition), fault.text])
     body = write(Described(ULong(CLOSE), [error]))
     return (8 + len(body)).to_bytes(4, "big") + bytes((2, AMQP, 0, 0)) + body
 
 
 def deliveries(buf: bytes, disposition: int) -> int:
-    """Of how many deliveries one speaks at most, whose list of fields begins there; it has been checked."""
+    """The maximum number of deliveries of a disposition. Its list of fields begins at `disposition`, and has
+    been checked."""
     at = disposition + (3 if buf[disposition] == 0xC0 else 9)
     first, at = _uint(buf, at + (2 if buf[at : at + 1] == b"\x56" else 1))
     last, _ = _uint(buf, at)
@@ -110,7 +113,7 @@ def deliveries(buf: bytes, disposition: int) -> int:
 
 
 def _uint(buf: bytes, at: int) -> tuple[int | None, int]:
-    """The uint there, and where the next field begins; None: there is none."""
+    """The uint at `at`, or None, and where the next field begins."""
     kind = buf[at : at + 1]
     if kind == b"\x52":
         return buf[at + 1], at + 2
@@ -120,8 +123,8 @@ def _uint(buf: bytes, at: int) -> tuple[int | None, int]:
 
 
 class Numbers:
-    """Which channels have a session, and which handles a link, as the client has them: the engine would take
-    a second one for the same, and forget the first."""
+    """The channels that have a session and the handles that have a link, as the client numbers them. The
+    engine would accept a number twice, and forget the first use."""
 
     __slots__ = ("_count", "_handles")
 
@@ -130,7 +133,7 @@ class Numbers:
         self._count = 0
 
     def follow(self, buf: bytes, at: int, end: int, performative: int, body: int) -> None:
-        """The frame from `at` to `end` has been checked. Raises Fault."""
+        """Note the frame from `at` to `end`, which has been checked. Raises Fault."""
         if performative not in VERIFIED:
             return
         fields, _ = read(buf, body, end)

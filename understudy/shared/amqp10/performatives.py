@@ -1,7 +1,8 @@
-"""Which types the fields of performatives have (part 2, 2.7): what is not so never reaches the engine.
+"""The types of the fields of performatives (part 2, 2.7), checked before the engine reads them.
 
-Role: the engine, which is C, takes a field of a wrong type for one that is absent, and hands keys of any type
-to Python. Those of transfer, flow and disposition it reads itself, and hands on nothing but numbers.
+Role: the engine, which is written in C, treats a field of the wrong type as absent, and passes map keys of
+any type to Python. Transfer, flow and disposition need no check: the engine reads them itself, and passes on
+only numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ OPEN, BEGIN, ATTACH, DETACH, END, CLOSE = 0x10, 0x11, 0x12, 0x16, 0x17, 0x18
 
 
 class _Kind(NamedTuple):
-    """`wanted`: its name in a sentence."""
+    """`wanted`: its name in an error."""
 
     wanted: str
     fits: Callable[[object], bool]
@@ -96,7 +97,7 @@ VERIFIED = frozenset(_FIELDS)
 
 
 def verify(performative: int, fields: list[object]) -> None:
-    """Raises Fault for a field of a wrong type, or one that is not there and has to be."""
+    """Raises Fault for a field of the wrong type, or a missing field that is required."""
     name, known = _FIELDS[performative]
     for place, field in enumerate(known):
         value = fields[place] if place < len(fields) else None

@@ -1,6 +1,6 @@
-"""SASL as AMQP 1.0 has it (part 5, 5.3): mechanisms out, init in, outcome out. Only PLAIN, as in 0-9-1.
+"""SASL in AMQP 1.0 (part 5, 5.3): mechanisms out, init in, outcome out. Only PLAIN, as in 0-9-1.
 
-The engine's own has no PLAIN for servers without a library of the system's.
+The engine's own SASL supports PLAIN for servers only with a system library.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from understudy.shared.amqp10.framing import SASL
 from understudy.shared.amqp10.types import DecodeError, Described, Symbol, read
 
 LARGEST_FRAME = 4096
-"""Octets; the standard's 512 would refuse long passwords."""
+"""Octets. The 512 of the standard would exclude long passwords."""
 OK, AUTH, TEMPORARY = 0, 1, 4
 _INIT = 0x41
 
@@ -24,12 +24,12 @@ MECHANISMS = frame(b"\x00\x53\x40\xc0\x0b\x01\xe0\x08\x01\xa3\x05PLAIN")
 
 
 def outcome(code: int) -> bytes:
-    """sasl-outcome."""
+    """A sasl-outcome frame."""
     return frame(b"\x00\x53\x44\xc0\x03\x01\x50" + bytes((code,)))
 
 
 def initial_response(buf: bytes, at: int, end: int) -> bytes:
-    """The response to PLAIN in the sasl-init of the whole frame from `at` to `end`. Raises Fault."""
+    """The response to PLAIN in the complete sasl-init frame from `at` to `end`. Raises Fault."""
     start = at + buf[at + 4] * 4
     try:
         value, stop = read(buf, start, end)

@@ -1,8 +1,8 @@
-"""The sections of an AMQP 1.0 message (part 3 of the specification, 3.2): which there are, where each is, and
-what the broker reads of them. Pure functions; every fault is a `DecodeError`.
+"""The sections of an AMQP 1.0 message (part 3 of the specification, 3.2): their order, their positions, and
+the contents that the broker reads. Pure functions; every error is a `DecodeError`.
 
-`outline` walks over a message and checks its order and its body, without building anything; `parse_head`
-reads what is before the body; `split` is both.
+`outline` walks over a message, and checks its order and its body without building values. `parse_head` reads
+the sections before the body.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from understudy.shared.amqp10.types import (
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
 APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
-"""Descriptors of the sections, which are in this order."""
+"""Descriptors of the sections, in the order that a message has."""
 
 _NAMES: Final = {
     HEADER: "header", DELIVERY_ANNOTATIONS: "delivery-annotations", PROPERTIES: "properties",
@@ -51,21 +51,21 @@ _FORMS: Final = {
     HEADER: _LISTS, DELIVERY_ANNOTATIONS: _MAPS, MESSAGE_ANNOTATIONS: _MAPS, PROPERTIES: _LISTS,
     APPLICATION_PROPERTIES: _MAPS, DATA: _BINARIES, SEQUENCE: _LISTS, FOOTER: _MAPS,
 }  # fmt: skip
-"""Format codes that the value of a section may have; an amqp-value has any."""
+"""Format codes allowed for the value of a section. An amqp-value may have any."""
 _DESCRIPTORS: Final = frozenset((0x44, 0x53, 0x80, 0xA3, 0xB3))
-"""Format codes of what a section's descriptor may be: a ulong or a symbol."""
+"""Format codes allowed for the descriptor of a section: a ulong or a symbol."""
 
 MOST_AROUND: Final = 256 * 1024
-"""Octets that may be before the body, and behind it: all of that is read. 0-9-1 has 128 KiB for it."""
+"""Maximum octets before the body, and after it, because all of them are read. 0-9-1 allows 128 KiB."""
 MOST_LOOKED_AT: Final = 256 * 1024
-"""Octets of a body of values in which each of them is looked at, which takes 0.4 us an octet at worst. What
-is larger is taken by its outermost size: nobody here reads it."""
+"""Octets of a body of values up to which each value is checked, which takes 0.4 us an octet at worst. Beyond
+that, only the outermost size is checked, because the broker does not read it."""
 MOST_PARTS: Final = 4096
-"""Sections that a body may have."""
+"""Maximum sections of a body."""
 
 
 class Header(NamedTuple):
-    """What applies to the way of a message (3.2.1); None and the defaults for what is not there."""
+    """The header (3.2.1): how the message is transported. None or the default for a missing field."""
 
     durable: bool | None = None
     priority: UByte | None = None
@@ -104,10 +104,10 @@ _PROPERTY_TYPES: Final[tuple[tuple[type[Any], ...], ...]] = (
 
 
 class Outline(NamedTuple):
-    """Where things are in a message."""
+    """The positions of the parts of a message."""
 
     body: int
-    """Start of the body: the length of all before it."""
+    """Start of the body."""
     footer: int
     """Start of the footer, or the end of the message."""
     kind: int
@@ -118,20 +118,20 @@ class Outline(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What is before the body."""
+    """The contents before the body."""
 
     header: Header
     annotations: dict[Symbol | ULong, Any]
-    """Those of the message."""
+    """The message annotations."""
     properties: Properties
     application: dict[str, Any]
     kept: int
-    """Where the sections begin that are kept as they are: those behind header and delivery-annotations."""
+    """Start of the sections that are kept unchanged: those after header and delivery-annotations."""
 
 
 def body_octets(payload: bytes, plan: Outline) -> bytes:
-    """What a client of another protocol takes for the body: the section or sections themselves, encoded,
-    where that is neither octets nor text."""
+    """The body as a client of another protocol gets it. A body that is neither octets nor text is its encoded
+    section or sections."""
     if not plan.data:
         return payload[plan.body : plan.footer]
     if len(plan.data) == 1:
@@ -141,9 +141,10 @@ def body_octets(payload: bytes, plan: Outline) -> bytes:
 
 
 def outline(payload: bytes, *, deep: bool = True) -> Outline:
-    """Where things are; sections before the body are not looked into. Raises DecodeError.
+    """The positions of the parts. Sections before the body are not checked inside. Raises DecodeError.
 
-    Not `deep`: nor is what is in the body, if that is no data; with its footer it goes up to the end.
+    Without `deep`, a body that is not data is not checked inside either, and extends to the end of the
+    message, including its footer.
     """
     at, end, last = 0, len(payload), 0
     while True:
@@ -205,7 +206,7 @@ def _simple(payload: bytes, code: int, at: int) -> list[tuple[int, int]]:
 
 
 def parse_head(payload: bytes) -> Head:
-    """What is before the body, which has been cut off. Raises DecodeError."""
+    """Read the sections before the body, which `payload` does not include. Raises DecodeError."""
     found: dict[int, Any] = {}
     at, end, kept = 0, len(payload), len(payload)
     while at < end:

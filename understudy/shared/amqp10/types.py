@@ -1,7 +1,7 @@
-"""AMQP 1.0's type system (part 1 of the specification): `read`, `skip`, `extent` and `write`, and the values.
+"""AMQP 1.0's type system (part 1 of the specification): `read`, `skip`, `extent`, `write`, and the values.
 
-Types that Python has no type of its own for are small subclasses (`UInt`, `Symbol`, ...). A plain `int` is
-a long, a plain `float` a double, `str` a string, `bytes` a binary; lists and dicts are lists and maps.
+Types that Python does not have are small subclasses (`UInt`, `Symbol`, ...). A plain `int` is a long, a plain
+`float` a double, `str` a string, `bytes` a binary; lists and dicts are lists and maps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The values of AMQP 1.0 (part 1 of the specification) that Python has no type of its own for: small
-subclasses, so that a value is written back as what it was. And the one fault of whoever reads them.
-"""
+"""Values of AMQP 1.0 (part 1 of the specification) for which Python has no type: small subclasses, so that a
+value is written back with its own type. Also the error of the decoder."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class DecodeError(ValueError):
-    """What came is no AMQP 1.0. `str()` is one line: what, and at which octet."""
+    """The input is not valid AMQP 1.0. `str()` is one line: the error, and at which octet."""
 
 
 class UByte(int):
@@ -65,28 +64,27 @@ class Uuid(bytes):
 
 
 class Decimal32(bytes):
-    """Four octets that nobody here looks into."""
+    """Four octets, not interpreted."""
 
 
 class Decimal64(bytes):
-    """Eight octets, likewise."""
+    """Eight octets, not interpreted."""
 
 
 class Decimal128(bytes):
-    """16 octets, likewise."""
+    """16 octets, not interpreted."""
 
 
 class Described(NamedTuple):
-    """A value, and what says which type it is."""
+    """A value with a descriptor of its type."""
 
     descriptor: Any
     value: Any
 
 
 class Array(list[Any]):
-    """Elements of one type. `constructor`: the octets before them, of which the last is their format code
-    and the others, if there are any, describe the type; the elements themselves are bare. Equal to any list
-    of equal elements."""
+    """Elements of one type. `constructor`: the octets before the elements. The last one is the format code;
+    others before it describe the type. Equal to any list with equal elements."""
 
     def __init__(self, constructor: bytes, items: Iterable[Any] = ()) -> None:
         super().__init__(items)
