@@ -1,1 +1,1 @@
-"""RabbitMQ's definitions files: read, compared with a node, applied to it, exported from it."""
+"""RabbitMQ's definitions files: read, planned against a node, applied to it, exported from it."""

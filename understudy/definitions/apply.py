@@ -1,10 +1,11 @@
-"""Declares what a plan holds on a running primary, as any client would; nothing is ever deleted.
+"""Declares the objects of an import plan on a running primary. Nothing is ever deleted.
 
-Owner: `understudy definitions import` and POST /api/definitions. Blocking, one connection at a time, one
-thread. Entries of the directory go first, by management command. Exchanges, queues and bindings go in
-batches without a reply, each batch followed by one question that waits until all of it is as safe as a
-declaration is. A batch of which the broker refuses something is done again one by one, to know what. All of
-it may be done twice: what is there as it is to be stays.
+Owner: `understudy definitions import` and POST /api/definitions. Blocking: one thread, one connection at a
+time. Entries of the directory (virtual hosts, users, permissions, policies) go first, by management command.
+Exchanges, queues and bindings follow as AMQP declarations, in batches without replies. One question after
+each batch waits until the whole batch is as safe as a single declaration. If the broker refuses something,
+the batch is repeated one object at a time, to name the refused ones. An import may be repeated: objects that
+already have the wanted properties stay.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ KINDS = (*ENTRIES, *DECLARED)
 BATCH = 200
 _ENTRIES = 100
 _QUESTION = 48 * 1024
-"""Octets."""
+"""Largest command with several entries, in octets."""
 _FRAME = 8 + 4 + 2 + 1
-"""Octets of a declaration besides its words and its table: the frame's own, the method's, a ticket, flags."""
+"""Octets of a declaration without its short strings and its table: frame, method, ticket, flags."""
 DEFINE = "define"
 Declared = ExchangeDefinition | QueueDefinition | BindingDefinition
 _SHOWN = 5
-"""Refusals in a reason; all of them are in a list of their own."""
+"""Number of refusals in `reason`; the list `refused` holds all of them."""
 _CONNECT = 5.0
 
 
 @dataclass(slots=True)
 class ImportOutcome:
-    """What became of a plan: for each kind how many are new, and how many were there."""
+    """The result of an import. The counters count objects by kind."""
 
     new: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
-    """Users, permissions and policies that were there, and were something else."""
+    """Virtual hosts, users, permissions and policies that existed with other properties."""
     there: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
-    """One line each, with the broker's words."""
+    """One line for each refused object, with the broker's reason."""
     why: str = ""
-    """What ended it early; empty if nothing did."""
+    """The reason if the import ended early; otherwise empty."""
 
     @property
     def done(self) -> int:
@@ -68,7 +69,7 @@ class ImportOutcome:
 
 
 def expected(plan: ImportPlan) -> ImportOutcome:
-    """What would become of it, if nothing changed meanwhile: for a dry run."""
+    """The outcome of a dry run: what an import would do if nothing changed in the meantime."""
     outcome = ImportOutcome(refused=list(plan.differing))
     kinds = plan.counts()
     outcome.there = Counter(key[0] for key in plan.there)
@@ -82,8 +83,8 @@ def carry_out(
     plan: ImportPlan, address: HostPort, user: str, password: str, timeout: float,
     progress: Callable[[int], None] = lambda amount: None,
 ) -> ImportOutcome:  # fmt: skip
-    """Declare it all. `timeout`: seconds that any answer may take. Refusals and what ends it are in the
-    outcome."""
+    """Carry out the plan. `timeout`: longest wait for one answer, in seconds. The outcome holds the refusals,
+    and the reason if the import ended early."""
     outcome = ImportOutcome()
     entries = [item for item in plan.items if isinstance(item, Entry)]
     declared = [item for item in plan.items if not isinstance(item, Entry)]
@@ -104,7 +105,7 @@ def _declare(
     items: list[Declared], vhost: str, plan: ImportPlan, outcome: ImportOutcome, address: HostPort, user: str,
     password: str, timeout: float, progress: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Those of one virtual host."""
+    """Declare objects of one virtual host."""
     try:
         tls = tls_of(address)
         with amqp.Connection(
@@ -118,12 +119,12 @@ def _declare(
                 batch = items[at : at + BATCH]
                 declaring.batch(batch)
                 progress(len(batch))
-    except (AMQPError, OSError, ValueError, AttributeError) as error:  # the last: py-amqp, once disconnected
+    except (AMQPError, OSError, ValueError, AttributeError) as error:  # AttributeError: py-amqp, disconnected
         outcome.why = " ".join(str(error).split()) or type(error).__name__
 
 
 class _Stopped(Exception):
-    """The node says that it does not serve, or no more; one line."""
+    """The node does not serve, or no longer serves. `str()` is one line."""
 
 
 class _Putting:
@@ -143,13 +144,14 @@ class _Putting:
         self._login = (address, user, password, timeout)
 
     def all(self, entries: list[Entry], progress: Callable[[int], None]) -> None:
-        """Raises Unreachable, _Stopped."""
+        """Put all entries in batches. Raises Unreachable and _Stopped."""
         for batch in _batches(entries):
             self._some(batch)
             progress(len(batch))
 
     def _some(self, batch: list[Entry]) -> None:
-        """At once; those that fit no frame by halves, those of which one is refused one by one."""
+        """Put a batch with one command. A batch that does not fit a frame is halved. A batch with a refused
+        entry is repeated one entry at a time."""
         try:
             if self._put(batch):
                 for entry in batch:
@@ -166,7 +168,7 @@ class _Putting:
             self._some(part)
 
     def _put(self, batch: list[Entry]) -> bool:
-        """False, with nothing of it done, for what the broker refuses: `_why`."""
+        """Put a batch. False: the broker refused it and changed nothing; `_why` is the reason."""
         address, user, password, timeout = self._login
         answer = ask(
             address, DEFINE, {"changes": [put_of(entry) for entry in batch]}, user=user, password=password,
@@ -179,14 +181,14 @@ class _Putting:
 
 
 def put_of(entry: Entry) -> dict[str, Any]:
-    """One change for `DEFINE`."""
+    """The change that puts `entry`, for `DEFINE`."""
     return {
         "action": "put", "kind": entry.kind, "vhost": entry.vhost, "name": entry.name, "value": entry.value,
     }  # fmt: skip
 
 
 def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """So that a question fits a frame of the usual size, as long as each of them does."""
+    """Batches whose command fits a frame of the usual size, if each single entry does."""
     batch: list[Entry] = []
     size = 0
     for entry in entries:
@@ -207,7 +209,7 @@ def _note(outcome: ImportOutcome, plan: ImportPlan, item: Item) -> None:
 
 
 def _words(item: Declared) -> tuple[str, ...]:
-    """The short strings of its declaration."""
+    """The short strings of the declaration."""
     match item:
         case ExchangeDefinition():
             return item.name, item.type
@@ -218,7 +220,7 @@ def _words(item: Declared) -> tuple[str, ...]:
 
 
 class _Declaring:
-    """One import on one channel: py-amqp opens it again by itself when the broker has closed it."""
+    """One import on one channel. py-amqp reopens the channel by itself when the broker has closed it."""
 
     def __init__(self, connection: amqp.Connection, plan: ImportPlan, outcome: ImportOutcome) -> None:
         self._channel: Any = connection.channel()
@@ -231,7 +233,7 @@ class _Declaring:
         try:
             for item in items:
                 self._send(item, nowait=True)
-            # Answered in the channel's order, and only when all before it is as safe as it is to be.
+            # The reply comes after all declarations before it, when they are as safe as they have to be.
             self._channel.exchange_declare("amq.direct", "direct", passive=True)
         except ChannelError:
             for item in items:
@@ -241,11 +243,12 @@ class _Declaring:
                 _note(self._outcome, self._plan, item)
 
     def _fits(self, item: Declared) -> bool:
-        """A frame that the broker takes. What does not is refused here: it would cost the connection."""
+        """Does the declaration fit a frame? If not, it is refused here, because sending it would close the
+        connection."""
         words = sum(1 + len(as_octets(word)) for word in _words(item))
         octets = _FRAME + words + len(write_table(item.arguments))
         if octets > self._frame_max:
-            why = f"a frame of {octets} octets is more than the broker takes ({self._frame_max})"
+            why = f"its declaration of {octets} octets exceeds the broker's frame size ({self._frame_max})"
             self._outcome.refused.append(f"{name_of(item)}: {why}")
         return octets <= self._frame_max
 
@@ -259,8 +262,9 @@ class _Declaring:
             _note(self._outcome, self._plan, item)
 
     def _send(self, item: Declared, *, nowait: bool) -> None:
-        """Declare or bind. A table is written here, as octets with their length (`S`, the same on the wire as
-        `F`): py-amqp writes octets as text, and large negative numbers in a form that is read as unsigned."""
+        """Declare or bind. The table is encoded here and sent as a long string (`S`), which is the same on
+        the wire as a table (`F`). py-amqp would write octets as text, and large negative numbers in a form
+        that is read as unsigned."""
         table = write_table(item.arguments)[4:]
         match item:
             case ExchangeDefinition():
@@ -279,7 +283,7 @@ class _Declaring:
 
 
 def summary_of(plan: ImportPlan, outcome: ImportOutcome, *, dry_run: bool) -> dict[str, Any]:
-    """For programs: as the command line's JSON and as the answer over HTTP."""
+    """The outcome as JSON, for the command line's output and for the answer over HTTP."""
     more = len(outcome.refused) - _SHOWN
     return {
         "ok": outcome.whole,

@@ -1,7 +1,7 @@
-"""Virtual hosts, users, permissions, policies of a definitions file as entries of a broker's directory. Pure.
+"""Converts virtual hosts, users, permissions and policies of a definitions file to directory entries. Pure.
 
-Role: for `plan`. What RabbitMQ has and a directory cannot hold is named, with the reason that the
-broker itself would give: the same checks are made here, before anything is changed.
+Role: used by `plan`. Objects that a directory cannot hold are named, with the reason that the broker would
+give: the broker's own checks run here, before anything is changed.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NOUNS = {
     "vhosts": "virtual host", "users": "user", "permissions": "permission", "policies": "policy",
     "exchanges": "exchange", "queues": "queue", "bindings": "binding",
 }  # fmt: skip
-"""One of each kind in a file, for people."""
+"""The noun for each kind, for people."""
 NOTHING_SAID = {"description": "", "tags": []}
 _EVERYTHING = {".*"}
 
 
 @dataclass(slots=True, frozen=True)
 class Entry:
-    """One of a directory: `value` as `broker.model.vhost.directory` has it."""
+    """An entry of the directory. `value` has the form of `broker.model.vhost.directory`."""
 
     kind: str
     vhost: str
@@ -60,7 +60,7 @@ class Entry:
 
 
 def entry_of(item: VhostDefinition | UserDefinition | PermissionDefinition | PolicyDefinition) -> Entry:
-    """Raises ValueError for a password hash that cannot be checked here."""
+    """The entry for `item`. Raises ValueError for a password hash that this broker cannot check."""
     match item:
         case VhostDefinition():
             return Entry(VHOST, "", item.name, item.about)
@@ -83,7 +83,7 @@ def _hash_of(user: UserDefinition) -> str:
 
 
 def there_of(there: Definitions) -> list[Entry]:
-    """Those that a broker has, by its own answer."""
+    """The entries that a broker has, from its own answer, without users of its configuration."""
     return [
         *map(entry_of, there.vhosts),
         *(entry_of(user) for user in there.users if not user.configured),
@@ -93,8 +93,8 @@ def there_of(there: Definitions) -> list[Entry]:
 
 
 def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list[LeftOut]]:
-    """What is to be put, in an order that works, and what is not. Raises DefinitionsError for a hash that is
-    none, and for a policy's value that means nothing."""
+    """The entries to put, in a valid order, and what is left out. Raises DefinitionsError for an invalid
+    password hash and for an invalid value of a policy."""
     configured = {user.name: user for user in there.users if user.configured}
     directory = Directory()
     for entry in there_of(there):
@@ -147,7 +147,9 @@ def _wanted_users(
         if user.name in configured:
             continue
         if user.password is not None and not user.password_hash:
-            refused[USER, "its password is in the clear: see `understudy user add`"].append(user.name)
+            refused[USER, "its password is not hashed: add the user with `understudy user add`"].append(
+                user.name
+            )
             continue
         try:
             yield entry_of(user)
@@ -158,12 +160,13 @@ def _wanted_users(
 
 
 def vhosts_of(file: Definitions, there: Definitions) -> frozenset[str]:
-    """Those that there will be: of others nothing comes over."""
+    """The virtual hosts that exist after the import. Nothing is imported into others."""
     return frozenset((ROOT, *(vhost.name for vhost in (*file.vhosts, *there.vhosts))))
 
 
 def _differing(file: Definitions, configured: dict[str, UserDefinition]) -> list[LeftOut]:
-    """Users that are made in the configuration here, and are something else there; limits of any."""
+    """Users of this node's configuration that the file describes differently, and the limits of
+    other users."""
     tagged = [
         user.name for user in file.users
         if user.name in configured and "administrator" in {*user.tags} ^ {*configured[user.name].tags}
@@ -174,15 +177,15 @@ def _differing(file: Definitions, configured: dict[str, UserDefinition]) -> list
     ]  # fmt: skip
     limited = [user.name for user in file.users if user.limits and user.name not in configured]
     return [
-        *left("user", tagged, "an administrator on one side only; it is made in the configuration here"),
-        *left("permission by pattern", narrow,
-              "a user who is made in the configuration may do everything here"),
-        *left("limit of a user", limited, "there are none here"),
+        *left("user", tagged,
+              "administrator in the file or in the configuration, not in both; stays as configured"),
+        *left("permission by pattern", narrow, "users of this node's configuration may do everything"),
+        *left("limit of a user", limited, "this broker has no such limits"),
     ]  # fmt: skip
 
 
 def _idle(file: Definitions, found: list[Entry]) -> list[LeftOut]:
-    """Keys of policies that come over and do nothing."""
+    """Keys of imported policies that have no effect here."""
     idle: defaultdict[str, list[str]] = defaultdict(list)
     for entry in found:
         if entry.kind == POLICY:
@@ -190,5 +193,5 @@ def _idle(file: Definitions, found: list[Entry]) -> list[LeftOut]:
                 idle[key].append(entry.name)
     return [
         one for key, names in sorted(idle.items())
-        for one in left(f"policy with {key}", names, "it is kept, and has no effect here")
+        for one in left(f"policy with {key}", names, "kept, without effect here")
     ]  # fmt: skip

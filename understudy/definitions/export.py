@@ -1,8 +1,8 @@
 """A node's definitions as RabbitMQ's definitions JSON: asked for in pieces, sorted, one object a line.
 
-Role: the export of the command line and of GET /api/definitions, and what an import compares with. No I/O:
-who owns a `Listing` carries its questions to the node (over AMQP, or on the broker's own loop). What changes
-between two exports of the same definitions is nothing: there is no time, host or cluster name in it.
+Role: the export of the command line and of GET /api/definitions, and the current state for an import. No I/O:
+the owner of a `Listing` carries its questions to the node (over AMQP, or on the broker's own loop). Two
+exports of the same definitions are equal: the document holds no time, host or cluster name.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from understudy.shared.codes import CodedError
 COMMAND = "definitions"
 PRODUCT = "Understudy"
 _ATTEMPTS = 3
-"""Listings in pieces that a change in between may spoil, before all is asked for at once."""
+"""After so many listings spoilt by changes between pieces, everything is asked for at once."""
 _ROWS = 500
 """Objects in one piece of text."""
 _PIECES = ("vhosts", "users", "permissions", "policies", "exchanges", "queues", "bindings")
 
 
 class ListingRefused(CodedError):
-    """The node's reason."""
+    """The node refused the listing."""
 
 
 class Listing:
-    """Ask the node `question()`, hand its answer to `take`, until that says True; then `found` is whole."""
+    """A node's definitions. Ask the node `question()` and pass the answer to `take` until it returns True;
+    then `found` is complete."""
 
     def __init__(self) -> None:
         self.found: dict[str, list[dict[str, Any]]] = {}
@@ -48,7 +49,8 @@ class Listing:
         return dict(self._args)
 
     def take(self, answer: dict[str, Any]) -> bool:
-        """Raises ListingRefused."""
+        """Take the answer to the last question. Returns True if `found` is complete. Raises
+        ListingRefused."""
         if answer.get("changed"):
             self._spoilt += 1
             self._restart()
@@ -62,7 +64,7 @@ class Listing:
 
 
 def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """The whole document: of users those that are stored, and not those of a node's own configuration."""
+    """The whole document. It lists stored users, and not the users of the node's configuration."""
     users = [{**user, "limits": {}} for user in found["users"] if not user.get("configured")]
     vhosts = found.get("vhosts") or [{"name": VHOST}]
     lists = {kind: found.get(kind, []) for kind in LISTS} | {
@@ -79,7 +81,7 @@ def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _vhost(name: str, description: str = "", tags: Sequence[str] = ()) -> dict[str, Any]:
-    """Under both keys, as newer RabbitMQs have it under the second."""
+    """Description and tags at both places: newer RabbitMQs have them under `metadata`."""
     about = {"description": description or (DEFAULT_DESCRIPTION if name == VHOST else ""), "tags": [*tags]}
     return {"name": name, **about, "metadata": about}
 
@@ -90,7 +92,7 @@ def _order(line: dict[str, Any]) -> tuple[str, ...]:
 
 
 def text_of(document: dict[str, Any]) -> Iterator[bytes]:
-    """The document in pieces: what it says of itself first, then each list with one object a line."""
+    """The document in pieces: its head, then each list with one object a line."""
     lead = "{\n"
     for key, value in document.items():
         lead += f"{json.dumps(key)}: "
@@ -107,8 +109,8 @@ def text_of(document: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _row(line: dict[str, Any]) -> str:
-    """Its own keys in RabbitMQ's order; those of its arguments, or of a policy's definition, sorted: a node
-    that got them from another has them in another order."""
+    """One object. Its own keys keep RabbitMQ's order. Keys of its arguments, or of a policy's definition, are
+    sorted: a node that received them from another node has them in another order."""
     tables = {key: _sorted(line[key]) for key in ("arguments", "definition") if key in line}
     return json.dumps(line | tables)
 

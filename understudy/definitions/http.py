@@ -1,7 +1,7 @@
-"""/api/definitions as RabbitMQ's management has it: GET exports, POST imports; for administrators only.
+"""The HTTP resource /api/definitions of RabbitMQ's management: GET exports, POST imports, for administrators.
 
-Owner: `HttpServer`, on the broker's event loop. Long work is done in pieces, or on a thread: an import is an
-ordinary client of this very node, logged in as whoever asks.
+Owner: `HttpServer`, on the broker's event loop. Long work runs in pieces or on a thread. An import is an
+ordinary client of this node, logged in as the user of the request.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded
 
 LARGEST = 32 * 1024 * 1024
-"""Octets of a posted file."""
+"""Largest posted file, in octets."""
 _TIMEOUT = 30.0
-"""Seconds for the node's own listener to answer."""
+"""Longest wait for an answer of the node's own listener, in seconds."""
 _OPTIONS = ("quorum_as_classic", "strict", "dry_run")
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False, "": True}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~\w-]+", re.ASCII)
@@ -34,8 +34,8 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class DefinitionsApi:
-    """`ask` puts a management command to the node; `amqp` is where it listens, None if nowhere; `patience`:
-    seconds for a whole file to come."""
+    """`ask` puts a management command to the node. `amqp` is the node's listener, or None. `patience` is the
+    longest time for a whole file to arrive, in seconds."""
 
     def __init__(self, ask: Ask, amqp: HostPort | None, patience: float) -> None:
         self._ask = ask
@@ -63,8 +63,12 @@ class DefinitionsApi:
         return response
 
     async def post(self, request: web.Request, user: str, password: str) -> web.Response:
-        """200, all is there now; 400, the file is wrong and nothing was changed, or, with `refused`, the
-        broker refused those; 503, this node does not serve, or stopped on the way."""
+        """Import the posted file.
+
+        200: everything is imported. 400: the file is wrong and nothing was changed, or the broker refused the
+        objects in `refused`. 408: the file did not arrive in time. 503: this node does not serve, or stopped
+        serving during the import.
+        """
         try:
             options = _options(request)
         except ValueError as error:
@@ -99,7 +103,7 @@ class DefinitionsApi:
         return web.json_response(summary if status == 200 else _error(status) | summary, status=status)
 
     async def _body(self, request: web.Request) -> bytes:
-        """Raises TimeoutError, and what `_body` does."""
+        """Raises TimeoutError and DefinitionsError."""
         async with asyncio.timeout(self._patience):
             return await _body(request)
 
@@ -112,7 +116,7 @@ class DefinitionsApi:
 
 
 def _options(request: web.Request) -> dict[str, bool]:
-    """By name. Raises ValueError, which says what is wrong with one."""
+    """The options by name. Raises ValueError for an invalid one."""
     for name in (*_OPTIONS, "vhost"):
         if len(request.query.getall(name, ())) > 1:
             raise ValueError(f"{name} is given twice")
@@ -120,13 +124,13 @@ def _options(request: web.Request) -> dict[str, bool]:
     for name in _OPTIONS:
         value = _TRUTHS.get(request.query.get(name, "false").lower())
         if value is None:
-            raise ValueError(f"{name} is true or false")
+            raise ValueError(f"{name} must be true or false")
         options[name] = value
     return options
 
 
 async def _body(request: web.Request) -> bytes:
-    """Raises DefinitionsError if it is too large, or is not what its headers say."""
+    """Raises DefinitionsError if the body is too large or does not match its headers."""
     body = bytearray()
     try:
         async for piece in request.content.iter_any():

@@ -1,8 +1,7 @@
-"""RabbitMQ's definitions: what such a file holds, read strictly, and each fault with its place.
+"""Reads RabbitMQ's definitions files strictly, and names the place of each fault.
 
-Role: from octets to `Definitions`, for `understudy definitions import`, for POST /api/definitions, and for
-what a node itself answers. No I/O. Fields that mean nothing here are not looked at. A fault is a
-`DefinitionsError`.
+Role: from octets to `Definitions`, for `understudy definitions import`, for POST /api/definitions, and for a
+node's own answers. No I/O. Fields that have no meaning here are ignored. A fault is a `DefinitionsError`.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from ha.adapter.management.definitions_view import from_json
 from understudy.definitions.strict_json import DefinitionsError, pointer, read_json
 
 VHOST = "/"
-"""The virtual host that is always there, and that is meant where none is named."""
+"""The virtual host that always exists. Objects without a virtual host belong to it."""
 DEFAULT_DESCRIPTION = "Default virtual host"
 FORMAT_VERSION = "3.13.0"
-"""The RabbitMQ whose export this follows."""
+"""The version of RabbitMQ whose export format this is."""
 LISTS = (
     "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies",
     "queues", "exchanges", "bindings",
 )  # fmt: skip
 ORIGINAL_VHOST = "original_vhost_name"
-"""In an export of one virtual host, whose objects do not say in which they are."""
+"""Key in an export of one virtual host, whose objects do not name their virtual host."""
 ABOUT = (
     "rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format",
     "original_cluster_name", ORIGINAL_VHOST, "explanation", "description", "metadata", "limits",
 )  # fmt: skip
-"""What an export says of itself."""
+"""Keys by which an export describes itself."""
 _OF_A_VHOST = (
     "permissions",
     "topic_permissions",
@@ -59,7 +58,7 @@ _OF_A_VHOST = (
 )
 _WHOLE_NUMBERS = frozenset(name.removeprefix("x-") for name in WHOLE_NUMBERS)
 _THERE = object()
-"""Context of a broker's own answer, whose clients may have declared what no file may bring."""
+"""Validation context for a broker's own answer: clients may declare values that a file may not hold."""
 _FAULTS = {
     "missing": "is missing",
     "model_type": "not an object",
@@ -68,7 +67,7 @@ _FAULTS = {
     "string_type": "not a string",
     "bool_type": "not true or false",
 }
-"""Pydantic's types of errors, in the words of JSON."""
+"""Texts for Pydantic's types of errors, in the words of JSON."""
 
 
 def _octets(text: str) -> bytes:
@@ -82,12 +81,12 @@ def _short(text: str) -> str:
     if len(_octets(text)) > 255:
         raise ValueError("longer than 255 octets")
     if "\0" in text:
-        raise ValueError("has a NUL in it")
+        raise ValueError("contains a NUL")
     return text
 
 
 def _routing_key(value: object) -> str:
-    """Any octets that fit a short string, as `broker.model.octets` holds them."""
+    """Any octets that fit a short string, in the form of `broker.model.octets`."""
     found = from_json(value)
     if not isinstance(found, str | bytes):
         raise ValueError("not a string")
@@ -104,12 +103,12 @@ def _named(text: str) -> str:
 
 
 def _whole(value: object) -> object:
-    """JSON does not tell 1.0 from 1, and some who write it write 1.0."""
+    """An integer for 1.0: JSON does not tell 1.0 from 1, and some programs write 1.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _whole_numbers(table: dict[str, Any]) -> dict[str, Any]:
-    """The same where an argument, or a key of a policy, is an integer. Others keep their kinds."""
+    """`_whole` for arguments and policy keys that are integers. Other values keep their types."""
     return {
         key: _whole(value) if key.removeprefix("x-") in _WHOLE_NUMBERS else value
         for key, value in table.items()
@@ -117,7 +116,7 @@ def _whole_numbers(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(value: object, info: ValidationInfo) -> object:
-    """As AMQP has them. An empty list is Erlang's way to write an empty table."""
+    """A field table of AMQP. An empty list is Erlang's way to write an empty table."""
     if value == [] or value is None:
         return {}
     if info.context is not _THERE:
@@ -132,14 +131,14 @@ def _arguments(value: object, info: ValidationInfo) -> object:
 
 
 def _check_values(value: object, depth: int) -> None:
-    """What a field table can hold. Raises ValueError."""
+    """Check that a field table can hold `value`. Raises ValueError."""
     if depth > DEEPEST:
         raise ValueError(f"nested deeper than {DEEPEST}")
     match value:
         case bool():
             pass
         case int() if not -(2**63) <= value < 2**63:
-            raise ValueError("a number that does not fit 64 bits")
+            raise ValueError("a number that does not fit in 64 bits")
         case float() if not math.isfinite(value):
             raise ValueError("a number too large")
         case dict():
@@ -154,12 +153,12 @@ def _check_values(value: object, depth: int) -> None:
 
 
 def _tags(value: object) -> object:
-    """A list, or, before RabbitMQ 3.9, words with commas."""
+    """A list. Before RabbitMQ 3.9, tags were words separated by commas."""
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
 def _plain(value: object, info: ValidationInfo) -> object:
-    """JSON as it is. An empty list is Erlang's way to write an empty table."""
+    """The JSON object itself. An empty list is Erlang's way to write an empty table."""
     if info.context is not _THERE:
         _check_values(value, 0)
     return {} if value == [] else value
@@ -179,17 +178,17 @@ class _Object(BaseModel):
 
 
 class _Keyed(_Object):
-    """What may be in a file once."""
+    """An object that a file may hold only once."""
 
     @property
     @abstractmethod
     def key(self) -> tuple[str, ...]:
-        """Its virtual host, and what it is known by there."""
+        """Its virtual host, and its identity there."""
 
 
 class UserDefinition(_Keyed):
-    """`configured`, of a node's own answer: it is made in the configuration. RabbitMQ before 3.6 wrote no
-    algorithm, and meant MD5. `password` is in the clear, in files that people write."""
+    """A user. `configured` marks users of the configuration, in a node's own answer. RabbitMQ before 3.6
+    wrote no algorithm and used MD5. `password` is not hashed, in files written by people."""
 
     name: Name
     tags: Annotated[list[str], BeforeValidator(_tags)] = []
@@ -205,7 +204,8 @@ class UserDefinition(_Keyed):
 
 
 class VhostDefinition(_Keyed):
-    """Newer RabbitMQs write what they say of it under `metadata` too, and mean that."""
+    """A virtual host. Newer RabbitMQs repeat its description and tags under `metadata`, which takes
+    precedence."""
 
     name: Name
     description: str = ""
@@ -219,7 +219,7 @@ class VhostDefinition(_Keyed):
 
     @property
     def about(self) -> dict[str, Any]:
-        """Description and tags; of `/` nothing that goes without saying."""
+        """Description and tags. The usual description of `/` is left out."""
         description = str(self.metadata.get("description") or self.description)
         if (self.name, description) == (VHOST, DEFAULT_DESCRIPTION):
             description = ""
@@ -252,13 +252,13 @@ class ParameterDefinition(_Object):
 
 
 class NamedDefinition(_Object):
-    """A global parameter: its name is all that is told of it."""
+    """A global parameter. Only its name is used."""
 
     name: Name
 
 
 class PolicyDefinition(_Keyed):
-    """What its definition may hold is for the broker to say."""
+    """A policy. The broker's own checks decide about the contents of its definition."""
 
     name: Name
     vhost: Name = VHOST
@@ -273,7 +273,7 @@ class PolicyDefinition(_Keyed):
 
 
 class QueueDefinition(_Keyed):
-    """`type` is written by `rabbitmqctl`; where both are there, the argument counts."""
+    """A queue. `rabbitmqctl` writes `type`; the argument `x-queue-type` takes precedence."""
 
     name: Name
     vhost: Name = VHOST
@@ -321,7 +321,7 @@ class BindingDefinition(_Keyed):
 
 
 class Definitions(_Object):
-    """A whole file, of the lists that it has."""
+    """A whole file, with the lists that it holds."""
 
     product_name: str = "RabbitMQ"
     users: list[UserDefinition] = []
@@ -338,11 +338,11 @@ class Definitions(_Object):
 
 
 def read_definitions(raw: bytes, *, vhost: str | None = None) -> Definitions:
-    """What `raw` says. `vhost`: where the objects go that name no virtual host, as in an export of a single
-    one; `/` if it is not given. Raises DefinitionsError."""
+    """Read a file. `vhost`: the virtual host of objects that name none, as in an export of a single one; by
+    default `/`. Raises DefinitionsError."""
     document = read_json(raw)
     if not isinstance(document, dict):
-        raise DefinitionsError("not a definitions file: it is no JSON object")
+        raise DefinitionsError("not a definitions file: it is not a JSON object")
     if not set(document) & {*LISTS, "rabbit_version", "rabbitmq_version"}:
         raise DefinitionsError(f"not a definitions file: it has none of {', '.join(LISTS)}")
     document = _placed(document, vhost)
@@ -358,12 +358,12 @@ def read_definitions(raw: bytes, *, vhost: str | None = None) -> Definitions:
 
 
 def answered(document: dict[str, Any]) -> Definitions:
-    """What a broker says that it has; limits of files do not count. Raises DefinitionsError."""
+    """A broker's own answer. Limits for files do not apply. Raises DefinitionsError."""
     return validated(document, _THERE)
 
 
 def validated(document: dict[str, Any], context: object = None) -> Definitions:
-    """Raises DefinitionsError with the first fault."""
+    """Validate a document. Raises DefinitionsError with the first fault."""
     try:
         return Definitions.model_validate(document, context=context)
     except ValidationError as error:
@@ -373,12 +373,12 @@ def validated(document: dict[str, Any], context: object = None) -> Definitions:
         raise DefinitionsError(f"{pointer(first['loc'])}: {what}") from None
 
 
-# -- what no schema says
+# -- checks beyond the schema
 
 
 def _placed(document: dict[str, Any], vhost: str | None) -> dict[str, Any]:
-    """The document with `vhost` in each object that names none. Raises DefinitionsError where the file is of
-    one virtual host, and nobody has said into which it is to go."""
+    """The document with `vhost` in each object that names none. Raises DefinitionsError if the file is an
+    export of one virtual host other than `/` and `vhost` is missing."""
     original = document.get(ORIGINAL_VHOST, VHOST)
     placed = dict(document)
     for kind in _OF_A_VHOST:
@@ -387,8 +387,8 @@ def _placed(document: dict[str, Any], vhost: str | None) -> dict[str, Any]:
             continue
         if vhost is None and original != VHOST:
             raise DefinitionsError(
-                f"{pointer((ORIGINAL_VHOST,))}: it is an export of the virtual host {original!r:.80} alone:"
-                " say by --vhost NAME (over HTTP, ?vhost=NAME) into which one it goes"
+                f"{pointer((ORIGINAL_VHOST,))}: it is an export of the virtual host {original!r:.80} only:"
+                " name the virtual host to import into with --vhost NAME (over HTTP, ?vhost=NAME)"
             )
         if vhost is not None:
             placed[kind] = [{**item, "vhost": vhost} if _is_unplaced(item) else item for item in items]
@@ -400,7 +400,7 @@ def _is_unplaced(item: object) -> bool:
 
 
 def _check_arguments(found: Definitions) -> None:
-    """Those that this broker would refuse, before anything is changed."""
+    """Refuse arguments that this broker would refuse, before anything is changed."""
     for number, queue in enumerate(found.queues):
         fault = fault_of(queue.arguments) if queue.queue_type in QUEUE_TYPES else None
         if fault is not None:
@@ -419,4 +419,4 @@ def _check_once(kind: str, items: Sequence[_Keyed]) -> None:
     for number, item in enumerate(items):
         first = seen.setdefault(item.key, number)
         if first != number:
-            raise DefinitionsError(f"{pointer((kind, number))}: is {pointer((kind, first))} again")
+            raise DefinitionsError(f"{pointer((kind, number))}: is a duplicate of {pointer((kind, first))}")

@@ -1,8 +1,8 @@
-"""What an import of definitions is going to do, worked out before anything is changed. Pure.
+"""Plans an import of definitions before anything is changed. Pure.
 
-Role: between a file (`Definitions`), what the broker has (`Definitions` too, as it lists them) and whoever
-declares (`apply`). What the file asks for and this broker has not is named, never dropped
-silently: a `LeftOut` for each kind.
+Role: takes a file (`Definitions`) and the broker's current definitions (`Definitions` too, from its own
+listing); `apply` declares the result. What this broker does not support is named, never dropped silently: one
+`LeftOut` for each kind.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _WORKING = frozenset((
     "x-overflow", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-priority",
     "x-delivery-limit", "x-single-active-consumer",
 ))  # fmt: skip
-"""Arguments of queues that do something here, or say what holds anyway."""
+"""Arguments of queues that have an effect here, or state what is always true here."""
 _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
-"""Global parameters by which a cluster of RabbitMQ knows itself."""
+"""Global parameters that identify a cluster of RabbitMQ."""
 
 
 @dataclass(slots=True)
 class ImportPlan:
-    """What is to be declared, in an order that works: virtual hosts, users, permissions, policies,
-    exchanges, queues, bindings."""
+    """The objects to declare, in a valid order: virtual hosts, users, permissions, policies, exchanges,
+    queues, bindings."""
 
     items: list[Item] = field(default_factory=list)
     there: set[tuple[str, ...]] = field(default_factory=set)
-    """`key_of` those that the broker has already, as they are to be."""
+    """`key_of` objects that the broker has with the same properties."""
     differing: list[str] = field(default_factory=list)
-    """One line for each of which it has another by that name, and keeps it."""
+    """One line for each object that the broker has with other properties, and keeps."""
     changing: set[tuple[str, ...]] = field(default_factory=set)
-    """`key_of` users, permissions and policies of which it has another, and will have this."""
+    """`key_of` directory entries that the broker has with other properties, and that the import changes."""
     left_out: list[LeftOut] = field(default_factory=list)
 
     def counts(self) -> Counter[str]:
@@ -70,7 +70,7 @@ def key_of(item: Item) -> tuple[str, ...]:
 
 
 def name_of(item: Item) -> str:
-    """For people."""
+    """The object's kind and name, for people."""
     where = f" in virtual host '{item.vhost}'" if item.vhost not in ("", VHOST) else ""
     if isinstance(item, Entry):
         return shown(f"{NOUNS[kind_of(item)]} '{item.name}'{where}")
@@ -82,7 +82,8 @@ def name_of(item: Item) -> str:
 
 
 def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = False) -> ImportPlan:
-    """Raises DefinitionsError for a binding whose ends are neither in the file nor on the broker."""
+    """Plan the import. Raises DefinitionsError for faults of the file, such as a binding whose source or
+    destination is neither in the file nor on the broker."""
     plan = ImportPlan()
     entries, plan.left_out = entries_of(file, there)
     plan.items += entries
@@ -100,9 +101,9 @@ def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = 
 
 
 def check_vhost(vhost: str, file: Definitions, there: Definitions) -> None:
-    """Raises DefinitionsError for a virtual host that is neither in the file nor on the broker."""
+    """Raise DefinitionsError for a virtual host that is neither in the file nor on the broker."""
     if vhost not in vhosts_of(file, there):
-        raise DefinitionsError(f"there is no virtual host {vhost!r:.80}: add it by `understudy vhost add`")
+        raise DefinitionsError(f"there is no virtual host {vhost!r:.80}: add it with `understudy vhost add`")
 
 
 def _compare(plan: ImportPlan, there: Definitions) -> None:
@@ -116,13 +117,13 @@ def _compare(plan: ImportPlan, there: Definitions) -> None:
         if isinstance(item, Entry):
             (plan.there if item == found else plan.changing).add(key)
         elif differs := _difference(item, found):
-            plan.differing.append(f"{name_of(item)}: its {differs} differs from what is there")
+            plan.differing.append(f"{name_of(item)}: exists with a different {differs}")
         else:
             plan.there.add(key)
 
 
 def _difference(wanted: Item, found: Item) -> str:
-    """Which property the broker would refuse to see changed; empty if none."""
+    """The first property that differs and that the broker would not change; empty if there is none."""
     if isinstance(wanted, BindingDefinition | Entry) or isinstance(found, BindingDefinition | Entry):
         return ""
     names: tuple[str, ...] = ("durable", "auto_delete")
@@ -142,7 +143,7 @@ def _difference(wanted: Item, found: Item) -> str:
     return ""
 
 
-# -- what is declared, and what of it is not
+# -- exchanges, queues and bindings
 
 
 def _exchanges(
@@ -164,8 +165,8 @@ def _exchanges(
             continue
         skipped.add((exchange.vhost, "exchange", exchange.name))
     for type_, names in sorted(unknown.items()):
-        _leave(plan, f"exchange of type {type_}", names, "there is no such type here")
-    _leave(plan, "exchange with a reserved name", reserved, "a name with amq. is the broker's own")
+        _leave(plan, f"exchange of type {type_}", names, "this broker has no such type")
+    _leave(plan, "exchange with a reserved name", reserved, "names that begin with amq. are reserved")
     return taken
 
 
@@ -190,11 +191,11 @@ def _queues(
             continue
         skipped.add((queue.vhost, "queue", queue.name))
     for kind, names in sorted(unknown.items()):
-        hint = "; --quorum-as-classic takes them as durable queues of this broker" * (kind == "quorum")
-        _leave(plan, f"queue of type {kind}", names, f"there is no such type here{hint}")
-    _leave(plan, "queue with a reserved name", reserved, "a name with amq. is the broker's own")
+        hint = "; --quorum-as-classic imports them as durable queues of this broker" * (kind == "quorum")
+        _leave(plan, f"queue of type {kind}", names, f"this broker has no such type{hint}")
+    _leave(plan, "queue with a reserved name", reserved, "names that begin with amq. are reserved")
     for key, names in sorted(idle.items()):
-        _leave(plan, f"argument {key}", names, "it is kept, and has no effect here")
+        _leave(plan, f"argument {key}", names, "kept, without effect here")
     return taken
 
 
@@ -226,17 +227,17 @@ def _bindings(
                              else "destination"))  # fmt: skip
             what = f"no {kind} '{shown(name)}'" if name else "no binding to the default exchange"
             raise DefinitionsError(f"{where}: {what} in the file or on the broker")
-    _leave(plan, "binding", loose, "an end of it is not imported")
+    _leave(plan, "binding", loose, "its source or destination is not imported")
     return taken
 
 
 def _is_default(binding: BindingDefinition) -> bool:
-    """Every queue is bound to the default exchange by its name, here too."""
+    """Is it the binding of a queue to the default exchange by its name? Every queue has it here, too."""
     to_queue = binding.destination_type == "queue" and binding.routing_key == binding.destination
     return to_queue and not binding.source
 
 
-# -- what has no place here
+# -- unsupported parts
 
 
 def _leave(plan: ImportPlan, what: str, names: Iterable[str], why: str) -> None:
@@ -245,7 +246,7 @@ def _leave(plan: ImportPlan, what: str, names: Iterable[str], why: str) -> None:
 
 def _topics(file: Definitions) -> list[LeftOut]:
     topics = [f"{p.user} on {p.exchange}" for p in file.topic_permissions]
-    return left("topic permission", topics, "permissions are for exchanges and queues here")
+    return left("topic permission", topics, "this broker has permissions for exchanges and queues only")
 
 
 def _others(file: Definitions) -> list[LeftOut]:
@@ -253,19 +254,19 @@ def _others(file: Definitions) -> list[LeftOut]:
     for parameter in file.parameters:
         parameters[parameter.component].append(parameter.name)
     world = [p.name for p in file.global_parameters]
-    why = "there is nothing like it here"
+    why = "this broker has no such parameters"
     return [
         *(one for component, names in sorted(parameters.items())
           for one in left(f"parameter of {component}", names, why)),
         *left("global parameter", (n for n in world if n not in _SELF), why),
         *left("global parameter", (n for n in world if n in _SELF),
-               "the other cluster's own name", matters=False),
-        *left("part of the file", file.unknown, "RabbitMQ writes no such thing"),
+               "it identifies the other cluster", matters=False),
+        *left("part of the file", file.unknown, "unknown key: RabbitMQ does not write it"),
     ]  # fmt: skip
 
 
 def _vhosts(file: Definitions, here: frozenset[str]) -> list[LeftOut]:
-    """Virtual hosts of which there is no more than what is in them, and what the others are set to."""
+    """Objects in virtual hosts that do not exist, and default queue types other than classic."""
     inside: dict[str, Counter[str]] = defaultdict(Counter)
     lists: tuple[tuple[str, Sequence[Item]], ...] = (
         ("queue", file.queues), ("exchange", file.exchanges), ("binding", file.bindings),
@@ -288,6 +289,6 @@ def _vhosts(file: Definitions, here: frozenset[str]) -> list[LeftOut]:
         not in (None, "classic", "undefined")
     ]
     return [
-        *left("virtual host", texts, "it is neither in the file nor here"),
-        *left("default queue type", types, "queues are classic here"),
+        *left("virtual host", texts, "neither in the file nor on this broker"),
+        *left("default queue type", types, "this broker has classic queues only"),
     ]

@@ -1,6 +1,6 @@
-"""Reads JSON strictly: each fault is one line with its place, and a key that is there twice is a fault.
+"""Reads JSON strictly: each fault is one line with its place, and a repeated key is a fault.
 
-The place is line and column where it is no JSON, and a JSON pointer (RFC 6901) where it is.
+The place is line and column if the text is not JSON, otherwise a JSON pointer (RFC 6901).
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from understudy.shared.text import shown
 
 
 class DefinitionsError(ValueError):
-    """What is wrong with a definitions file, and where; one line. Nothing has been changed."""
+    """A fault of a definitions file, in one line with its place. Nothing has been changed."""
 
 
 def pointer(steps: Iterable[str | int]) -> str:
-    """A JSON pointer."""
+    """`steps` as a JSON pointer."""
     return "".join("/" + shown(str(step)).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 class _Twice(dict[str, Any]):
-    """An object with a key twice, which would be one of the two, silently."""
+    """An object with a repeated key. A plain dict would silently keep one of the two values."""
 
     key = ""
 
 
 def read_json(raw: bytes) -> Any:
-    """Raises DefinitionsError."""
+    """The document in `raw`. Raises DefinitionsError."""
     twice: list[_Twice] = []
 
     def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -60,13 +60,13 @@ def read_json(raw: bytes) -> Any:
             f"line {error.lineno} column {error.colno}: not JSON: {error.msg}{cut}"
         ) from None
     except RecursionError:
-        raise DefinitionsError("nested too deep") from None
+        raise DefinitionsError("nested too deeply") from None
     except ValueError:
         raise DefinitionsError("a number has too many digits") from None
 
 
 def _constant(word: str) -> NoReturn:
-    raise DefinitionsError(f"not JSON: {word} is no number of it")
+    raise DefinitionsError(f"not JSON: {word} is not a JSON number")
 
 
 def _marked(value: object, where: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -1,4 +1,5 @@
-"""What a definitions file asks for and a broker has not: named, and never dropped silently."""
+"""Names what a definitions file asks for and this broker does not support, so that nothing is dropped
+silently."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _NAMES_SHOWN = 5
 
 @dataclass(slots=True, frozen=True)
 class LeftOut:
-    """What does not come over. `matters`: False where nothing is missed."""
+    """Objects of one kind that are not imported, or that have no effect here. `matters` is False if nothing
+    is missing without them."""
 
     what: str
     names: tuple[str, ...]
@@ -28,7 +30,8 @@ class LeftOut:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 queue of type stream`, `2 queues of type stream`: it is the word before `of` that has a plural."""
+    """`1 queue of type stream`, `2 queues of type stream`: the noun before `of`, `by`, `with` or `x-` takes
+    the plural."""
     match = re.search(r" (?=of |by |with |x-)|$", what)
     noun, rest = (what[: match.start()], what[match.start() :]) if match else (what, "")
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
@@ -36,6 +39,6 @@ def counted(number: int, what: str) -> str:
 
 
 def left(what: str, names: Iterable[str], why: str, *, matters: bool = True) -> list[LeftOut]:
-    """One `LeftOut` of all of `names`, each once; nothing if there are none."""
+    """One `LeftOut` for all `names`, without duplicates; an empty list if there are none."""
     found = tuple(dict.fromkeys(names))
     return [LeftOut(what, found, why, matters)] if found else []

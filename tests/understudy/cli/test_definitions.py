@@ -109,7 +109,7 @@ def test_an_export_of_rabbitmq_comes_over_and_what_does_not_is_said(nodes: Clust
     assert code == 1, "one exchange is there with other arguments"
     lines = err.splitlines()
     assert all(line.startswith("understudy: ") for line in lines)
-    assert "understudy: not supported: 1 limit of a user (shop): there are none here" in err
+    assert "understudy: not supported: 1 limit of a user (shop): this broker has no such limits" in err
     assert lines[-1].startswith("understudy: refused: exchange 'orders': 406 PRECONDITION_FAILED - inequiva")
     assert "5 queues declared, there already: 0" in out
     with amqp.Connection(str(nodes.addresses["two"])) as connection:
@@ -125,7 +125,7 @@ def test_an_export_of_rabbitmq_comes_over_and_what_does_not_is_said(nodes: Clust
         ('{"queues": [', "line 1 column 13: not JSON: Expecting value; is it cut short?"),
         ('{"jobs": []}', "not a definitions file: it has none of users"),
         (json.dumps({"queues": [queue(), queue(durable=1)]}), "/queues/1/durable: not true or false"),
-        (json.dumps({"queues": [queue("new"), queue("new")]}), "/queues/1: is /queues/0 again"),
+        (json.dumps({"queues": [queue("new"), queue("new")]}), "/queues/1: is a duplicate of /queues/0"),
         (
             json.dumps({"queues": [queue("new")], "bindings": [
                 {"source": "amq.direct", "destination": "gone", "destination_type": "queue"}
@@ -314,7 +314,7 @@ def test_a_broker_of_small_frames_takes_as_many_users_as_another(tmp_path: Path)
         lines = [line for line in err.splitlines() if "refused" in line]
         assert len(lines) == 2, lines
         assert re.search(r"refused: policy 'large': the question has [0-9]+ octets", lines[0])
-        assert re.search(r"refused: queue 'large': a frame of [0-9]+ octets is more than", lines[1])
+        assert re.search(r"refused: queue 'large': its declaration of [0-9]+ octets exceeds", lines[1])
 
 
 # -- a pair

@@ -1,4 +1,4 @@
-"""Definitions, whole files and single objects of them: what their tests are made of."""
+"""Definitions for tests: whole files and single objects."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from understudy.definitions.parse import Definitions, read_definitions, validate
 from understudy.definitions.plan import ImportPlan, name_of
 
 FIXTURE = Path(__file__).with_name("rabbitmq_3_13.json")
-"""Made by hand after what RabbitMQ 3.13 documents."""
+"""Written by hand from the documentation of RabbitMQ 3.13."""
 HERE = validated({"users": [{"name": "guest", "tags": ["administrator"], "configured": True}]})
-"""A broker with nothing in it; guest is of its configuration."""
+"""The answer of an empty broker. `guest` is a user of its configuration."""
 
 
 def queue(name: str = "q", **more: Any) -> dict[str, Any]:

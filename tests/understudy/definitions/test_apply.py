@@ -1,4 +1,4 @@
-"""Declaring a plan with real py-amqp, over real sockets, on a broker in a thread of this process."""
+"""An import with real py-amqp over real sockets, on a broker in a thread of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Virtual hosts, users, permissions and policies of a definitions file: what comes over, what is named."""
+"""Virtual hosts, users, permissions and policies of a definitions file: what is imported, and what
+is named."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def test_users_permissions_and_policies_come_over() -> None:
      ({"a\0": 1}, False)],
 )  # fmt: skip
 def test_a_policy_may_hold_just_what_a_definitions_file_can_say(value: object, fits: bool) -> None:
-    """What a broker takes and its own export cannot say would be in the way of every import."""
+    """A policy that a broker accepts and its own export cannot hold would block every import."""
     line = policy(definition={"ha-params": value})
     entry = EntryPut("policy", "/", "short", {"pattern": "^a", "definition": line["definition"]})
     if fits:
@@ -68,12 +69,14 @@ def test_a_policy_may_hold_just_what_a_definitions_file_can_say(value: object, f
 
 
 def test_a_user_with_a_password_in_the_clear_is_named_and_keeps_the_one_it_has() -> None:
-    """A RabbitMQ takes such files. Passed over, the user would be one who logs in nowhere."""
+    """RabbitMQ accepts such files. Importing the user without its password would lock the user out."""
     clear = {"name": "alice", "password": "secret", "tags": []}
     there = answered({"users": [user()]})
     plan = plan_of(file_of(users=[clear], permissions=[permission()]), there)
     assert names(plan) == ["permission 'alice'"]
-    assert texts(plan) == ["1 user (alice): its password is in the clear: see `understudy user add`"]
+    assert texts(plan) == [
+        "1 user (alice): its password is not hashed: add the user with `understudy user add`"
+    ]
     both = file_of(users=[user() | {"password": "secret"}])
     assert names(plan_of(both, HERE)) == ["user 'alice'"] and texts(plan_of(both, HERE)) == []
 
@@ -108,7 +111,7 @@ def test_an_end_of_a_binding_is_looked_for_in_its_own_virtual_host() -> None:
 def test_what_is_in_a_virtual_host_that_is_nowhere_is_named() -> None:
     file = file_of(queues=[queue(vhost="eu")], policies=[policy(vhost="eu")])
     assert texts(plan_of(file, HERE)) == [
-        "1 virtual host (eu with 1 queue, 1 policy): it is neither in the file nor here"
+        "1 virtual host (eu with 1 queue, 1 policy): neither in the file nor on this broker"
     ]
     there = validated({"vhosts": [{"name": "eu"}]})
     assert len(plan_of(file, there).items) == 2
@@ -164,11 +167,11 @@ def test_what_is_there_and_is_another_is_changed() -> None:
         ),
         (
             {"policies": [policy(definition={"ha-mode": "all"})]},
-            "1 policy with ha-mode (short): it is kept, and has no effect here",
+            "1 policy with ha-mode (short): kept, without effect here",
         ),
         (
             {"permissions": [permission("guest", read="^a")]},
-            "1 permission by pattern (guest): a user who is made in the configuration may do everything here",
+            "1 permission by pattern (guest): users of this node's configuration may do everything",
         ),
     ],
 )
@@ -181,8 +184,8 @@ def test_what_a_directory_cannot_hold_is_named(lists: dict[str, Any], named: str
     ("lists", "fault"),
     [
         ({"users": [user(password_hash="AAAA")]}, "/users/0/password_hash: is no hash of that algorithm"),
-        ({"users": [user(), user()]}, "/users/1: is /users/0 again"),
-        ({"permissions": [permission(), permission()]}, "/permissions/1: is /permissions/0 again"),
+        ({"users": [user(), user()]}, "/users/1: is a duplicate of /users/0"),
+        ({"permissions": [permission(), permission()]}, "/permissions/1: is a duplicate of /permissions/0"),
         ({"policies": [policy(pattern=1)]}, "/policies/0/pattern: not a string"),
         ({"policies": [policy(definition=3)]}, "/policies/0/definition: not an object"),
         (

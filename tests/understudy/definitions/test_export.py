@@ -1,4 +1,4 @@
-"""What a node answers to `definitions`: what is in it, in pieces of one moment; a real model, no sockets."""
+"""A node's answers to `definitions`: the contents, in pieces of one moment. A real model, no sockets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def fill(vhost: VirtualHost, numbers: list[int]) -> None:
 def listed(
     vhost: VirtualHost, between: Callable[[int], None] = lambda asked: None
 ) -> tuple[dict[str, list[dict[str, Any]]], int]:
-    """The whole listing, and how many questions it took; `between` is called after each."""
+    """The whole listing, and the number of its questions. `between` is called after each question but the
+    last."""
     listing = Listing()
     for asked in itertools.count(1):
         if listing.take(definitions_of(vhost.whole, default_users(), STATUS, listing.question())):

@@ -1,4 +1,4 @@
-"""Definitions files: what is read, which fault is told at which place, and what an import makes of it."""
+"""Definitions files: what is read, the place of each fault, and the import that follows from a file."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def nested(levels: int) -> object:
         ),
         (b'{"queues": []}x', "line 1 column 15: not JSON: Extra data"),
         (b'{"queues": []\n,"x": "\xff"}', "line 2: not UTF-8"),
-        (b"[" * 100_000, "nested too deep"),
+        (b"[" * 100_000, "nested too deeply"),
         (b'{"queues": ' + b"1" * 5000 + b"}", "a number has too many digits"),
-        (b'{"queues": NaN}', "not JSON: NaN is no number of it"),
-        (b"[]", "not a definitions file: it is no JSON object"),
+        (b'{"queues": NaN}', "not JSON: NaN is not a JSON number"),
+        (b"[]", "not a definitions file: it is not a JSON object"),
         (b"{}", "not a definitions file: it has none of users, "),
         (b'{"orders": [1]}', "not a definitions file: it has none of users, "),
         (b'{"queues": [], "queues": []}', "/: has the key 'queues' twice"),
@@ -82,7 +82,7 @@ def test_what_is_no_definitions_file_is_told_with_its_place(raw: bytes, fault: s
         ({"queues": [queue(name="")]}, "/queues/0/name: is empty"),
         ({"queues": [queue(name="a" * 256)]}, "/queues/0/name: longer than 255 octets"),
         ({"queues": [queue(name="ä" * 128)]}, "/queues/0/name: longer than 255 octets"),
-        ({"queues": [queue(name="a\0")]}, "/queues/0/name: has a NUL in it"),
+        ({"queues": [queue(name="a\0")]}, "/queues/0/name: contains a NUL"),
         ({"queues": [queue(name="\ud800")]}, "/queues/0/name: not Unicode"),
         ({"queues": [queue(vhost=1)]}, "/queues/0/vhost: not a string"),
         ({"queues": [queue(arguments=[1])]}, "/queues/0/arguments: not an object"),
@@ -92,9 +92,12 @@ def test_what_is_no_definitions_file_is_told_with_its_place(raw: bytes, fault: s
         ({"queues": [queue(arguments={"x": "y" * 70_000})]}, "/queues/0/arguments: larger than 16384"),
         ({"queues": [queue(arguments={"x": {"$bytes": "?"}})]}, "/queues/0/arguments: $bytes with a value"),
         ({"queues": [queue(arguments={"x-expires": 0})]}, "/queues/0/arguments/x-expires: {value_zero,0}"),
-        ({"queues": [queue(), queue("b"), queue()]}, "/queues/2: is /queues/0 again"),
+        ({"queues": [queue(), queue("b"), queue()]}, "/queues/2: is a duplicate of /queues/0"),
         ({"exchanges": [exchange(type=None)]}, "/exchanges/0/type: not a string"),
-        ({"exchanges": [exchange(), exchange(type="fanout")]}, "/exchanges/1: is /exchanges/0 again"),
+        (
+            {"exchanges": [exchange(), exchange(type="fanout")]},
+            "/exchanges/1: is a duplicate of /exchanges/0",
+        ),
         (
             {"exchanges": [exchange(arguments={"alternate-exchange": 1})]},
             "/exchanges/0/arguments/alternate-exchange: not a string",
@@ -117,9 +120,9 @@ def test_what_is_no_definitions_file_is_told_with_its_place(raw: bytes, fault: s
         ),
         (
             {"bindings": [binding(routing_key={"$bytes": "/w=="}), binding(routing_key={"$bytes": "/w=="})]},
-            "/bindings/1: is /bindings/0 again",
+            "/bindings/1: is a duplicate of /bindings/0",
         ),
-        ({"bindings": [binding(), binding()]}, "/bindings/1: is /bindings/0 again"),
+        ({"bindings": [binding(), binding()]}, "/bindings/1: is a duplicate of /bindings/0"),
         ({"users": [{"name": "a", "tags": 3}]}, "/users/0/tags: not a list"),
         ({"permissions": [{"user": "a", "vhost": "/"}]}, "/permissions/0/configure: is missing"),
         ({"policies": [{}]}, "/policies/0/name: is missing"),
@@ -165,11 +168,11 @@ def test_an_export_of_one_virtual_host_goes_where_it_is_said() -> None:
         "policies": [{"name": "p", "pattern": "^a", "definition": {"max-length": 5}}],
     }
     raw = json.dumps({"rabbit_version": "3.13.7", "original_vhost_name": "shop", **lists}).encode()
-    with pytest.raises(DefinitionsError, match=r"^/original_vhost_name: .* 'shop' alone: say by"):
+    with pytest.raises(DefinitionsError, match=r"^/original_vhost_name: .* 'shop' only: name the"):
         read_definitions(raw)
     placed = read_definitions(raw, vhost="new")
     assert [item.vhost for item in (*placed.queues, *placed.policies)] == ["new", "other", "new"]
-    with pytest.raises(DefinitionsError, match=r"^there is no virtual host 'new': add it by"):
+    with pytest.raises(DefinitionsError, match=r"^there is no virtual host 'new': add it with"):
         check_vhost("new", placed, HERE)
     check_vhost("/", placed, HERE)
     whole = json.dumps({"original_vhost_name": "/", **lists}).encode()
@@ -245,19 +248,19 @@ def test_an_export_of_rabbitmq_is_taken_apart_and_what_is_not_here_is_named() ->
         "binding of queue 'sessions' to 'amq.topic' with key 'session.*'",
     ]  # fmt: skip
     assert texts(plan) == [
-        "1 limit of a user (shop): there are none here",
-        "1 topic permission (shop on orders): permissions are for exchanges and queues here",
-        "1 parameter of shovel (audit-away): there is nothing like it here",
-        "1 parameter of vhost-limits (limits): there is nothing like it here",
-        "1 default queue type (quorum of staging): queues are classic here",
-        "1 exchange of type x-delayed-message (later): there is no such type here",
-        "1 queue of type quorum (orders): there is no such type here; "
-        "--quorum-as-classic takes them as durable queues of this broker",
-        "1 queue of type stream (audit): there is no such type here",
-        "2 bindings (orders to orders, mail to later): an end of it is not imported",
+        "1 limit of a user (shop): this broker has no such limits",
+        "1 topic permission (shop on orders): this broker has permissions for exchanges and queues only",
+        "1 parameter of shovel (audit-away): this broker has no such parameters",
+        "1 parameter of vhost-limits (limits): this broker has no such parameters",
+        "1 default queue type (quorum of staging): this broker has classic queues only",
+        "1 exchange of type x-delayed-message (later): this broker has no such type",
+        "1 queue of type quorum (orders): this broker has no such type; "
+        "--quorum-as-classic imports them as durable queues of this broker",
+        "1 queue of type stream (audit): this broker has no such type",
+        "2 bindings (orders to orders, mail to later): its source or destination is not imported",
     ]
     assert [left.text for left in plan.left_out if not left.matters] == [
-        "2 global parameters (internal_cluster_id, cluster_name): the other cluster's own name"
+        "2 global parameters (internal_cluster_id, cluster_name): it identifies the other cluster"
     ]
 
 
@@ -291,9 +294,9 @@ def test_what_every_broker_has_goes_without_saying_and_reserved_names_are_named(
     plan = plan_of(file, HERE)
     assert names(plan) == ["queue 'q'"]
     assert texts(plan) == [
-        "1 exchange with a reserved name (amq.rabbitmq.log): a name with amq. is the broker's own",
-        "1 queue with a reserved name (amq.gen-1): a name with amq. is the broker's own",
-        "1 binding (amq.gen-1 to amq.topic): an end of it is not imported",
+        "1 exchange with a reserved name (amq.rabbitmq.log): names that begin with amq. are reserved",
+        "1 queue with a reserved name (amq.gen-1): names that begin with amq. are reserved",
+        "1 binding (amq.gen-1 to amq.topic): its source or destination is not imported",
     ]
 
 
@@ -328,7 +331,7 @@ def test_a_binding_may_lead_to_what_the_broker_has() -> None:
 
 @pytest.mark.parametrize("arguments", [{"x-note": nested(40)}, {"x-note": "n" * 100_000}])
 def test_what_clients_declared_is_in_the_way_of_no_import(arguments: dict[str, Any]) -> None:
-    """A client may declare what no file may bring: deeper, and larger."""
+    """Clients may declare arguments that are larger and nested deeper than a file may hold."""
     listed = {"queues": [queue(arguments=arguments)], "policies": [policy(definition={"expires": 2**63})]}
     there = answered(listed)
     assert names(plan_of(file_of(queues=[queue("new")]), there)) == ["queue 'new'"]
@@ -355,9 +358,9 @@ def test_a_dry_run_tells_the_new_from_the_same_and_the_other() -> None:
     assert dict(outcome.there) == {"queues": 2, "bindings": 1}
     assert dict(outcome.new) == {"queues": 1, "bindings": 2}
     assert outcome.refused == [
-        "exchange 'x': its type differs from what is there",
-        "exchange 'y': its alternate-exchange differs from what is there",
-        "queue 'other': its x-expires differs from what is there",
+        "exchange 'x': exists with a different type",
+        "exchange 'y': exists with a different alternate-exchange",
+        "queue 'other': exists with a different x-expires",
     ]
 
 
@@ -378,10 +381,10 @@ def test_what_differs_or_is_unknown_is_named() -> None:
         oddity=1,
     )
     assert texts(plan_of(file, HERE)) == [
-        "1 user (guest): an administrator on one side only; it is made in the configuration here",
-        "1 global parameter (mqtt_default_vhosts): there is nothing like it here",
-        "1 part of the file (oddity): RabbitMQ writes no such thing",
-        "1 default queue type (quorum of /): queues are classic here",
+        "1 user (guest): administrator in the file or in the configuration, not in both; stays as configured",
+        "1 global parameter (mqtt_default_vhosts): this broker has no such parameters",
+        "1 part of the file (oddity): unknown key: RabbitMQ does not write it",
+        "1 default queue type (quorum of /): this broker has classic queues only",
     ]
 
 
