@@ -149,5 +149,5 @@ def test_a_backup_that_has_not_joined_anew_is_not_copied(tmp_path: Path) -> None
         pair.kill("left")
         pair.start("right")
         code, _, err = understudy("backup", str(pair.folder / "right"), str(tmp_path / "again"))
-        assert code == 1 and "right is not in the in-sync record that it has" in err
+        assert code == 1 and "right is not in its own in-sync record" in err
         assert not (tmp_path / "again").exists()

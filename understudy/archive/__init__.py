@@ -1,1 +1,1 @@
-"""Copies of a node on disk (`understudy backup`, `understudy restore`)."""
+"""Archives: copies of a node on disk (`understudy backup`, `understudy restore`)."""

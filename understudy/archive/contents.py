@@ -1,6 +1,6 @@
-"""Reads a copied store to its end: what a start would find in it. Called by `take`.
+"""Reads a copied store to its end, as the start of a node would. Called by `take`.
 
-Messages are counted by their ids and not kept, so that a copy of any size is read in little memory.
+Messages are counted by their ids and not kept, so a store of any size needs little memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Held = dict[bytes, dict[int, ReplicationIdSet]]
 
 
 class Miscounted(Exception):
-    """The bases of the store count on messages that are not in it, or the reverse."""
+    """The bases of the store count messages that its segments do not hold, or the reverse."""
 
 
 class Contents(NamedTuple):
@@ -32,13 +32,13 @@ class Contents(NamedTuple):
     exchanges: int
     bindings: int
     epoch: int
-    """The highest that anything in it is of."""
+    """The highest epoch of any position or message."""
 
 
 def read_back(directory: str, progress: Progress) -> Contents:
-    """What the store in `directory` holds. As at any start, a torn tail is cut, and the last segment sealed.
+    """Read the store in `directory`. As in any start, a torn tail is cut and the last segment is sealed.
 
-    Raises StoreError where it is damaged, Miscounted where it does not hold what it says.
+    Raises StoreError if the store is damaged, Miscounted if its segments and its bases disagree.
     """
     log = SegmentLog(RealFiles(), directory, salt=int.from_bytes(os.urandom(8), "little"))
     store = SegmentStore(log, ManualSync())
@@ -66,7 +66,7 @@ def read_back(directory: str, progress: Progress) -> Contents:
 
 
 def _count(held: _Held, record: Record) -> bool:
-    """Was it of messages?"""
+    """Count the messages of a record. Returns False for a record that is not about messages."""
     if isinstance(record, EnqueueRun):
         for queue, first in zip(record.queues, record.firsts, strict=True):
             ids = held.setdefault(queue, {}).setdefault(record.envelope.epoch, ReplicationIdSet())
@@ -86,7 +86,7 @@ def _sum(epochs: dict[int, ReplicationIdSet]) -> int:
 
 
 def _compare(store: SegmentStore, held: _Held, vhosts: VirtualHosts) -> None:
-    """What the bases count on must have been in the segments."""
+    """Check that the segments held all messages that the bases count. Raises Miscounted."""
     counted: dict[bytes, int] = dict.fromkeys(vhosts.queues_by_uuid, 0)
     for queue, _, first, last, _ in store.index.ranges():
         if queue in counted:
@@ -95,4 +95,4 @@ def _compare(store: SegmentStore, held: _Held, vhosts: VirtualHosts) -> None:
         found = _sum(held.get(uuid, {}))
         if found != wanted:
             name = vhosts.queues_by_uuid[uuid].title
-            raise Miscounted(f"it holds {found} messages of queue {name!r}, and counts {wanted}")
+            raise Miscounted(f"it holds {found} messages of queue {name!r}, but counts {wanted}")

@@ -1,10 +1,10 @@
-"""What a copy of a node is, on disk: its manifest, its files, and what the store in it holds.
+"""An archive on disk: its manifest and its files, and the checks before a copy is written.
 
-Role: shared by `take`, which makes one, and `restore`, which makes a data directory of it; both
-are called by `cli/backup.py`. A copy is a folder:
+Role: shared by `take`, which makes an archive, and `restore`, which makes a data directory from one.
+`cli/backup.py` calls both. An archive is a folder:
 
-    manifest.json           where it comes from, what it holds, and size and SHA-256 of every file
-    store/*.segment         the segments that count, as `broker.store` reads them
+    manifest.json           origin and contents, and size and SHA-256 of every file
+    store/*.segment         the live segments, as `broker.store` reads them
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 STORE = "store"
 PIECE = 8 << 20
-"""Bytes copied, and synced, at once: a sync of more would hold up the syncs of a broker on the same disk."""
+"""Bytes copied and synced at once. A larger sync would delay the syncs of a broker on the same disk."""
 
 SPARE = 256 << 20
-"""Bytes that a copy leaves free on the broker's own disk: with less it pauses publishers."""
+"""Bytes that stay free on the broker's own disk: with less, the broker pauses publishers."""
 
 Progress = Callable[[int], None]
-"""Told by how many bytes one is further."""
+"""Called with the number of bytes processed since the last call."""
 
 
 class BackupFailed(Exception):
-    """It could not be done, or it would lose something. `str()` is one line that names the file."""
+    """The command cannot finish, or would lose something. `str()` is one line that names the file."""
 
 
 class BackupMisuse(BackupFailed):
-    """The request makes no sense: it names the wrong folder."""
+    """The request is invalid: it names the wrong folder."""
 
 
 _Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -55,7 +55,7 @@ class _Part(BaseModel):
 
 class CopiedFile(_Part):
     name: Annotated[str, StringConstraints(pattern=r"^\d{16}\.segment$")]
-    """In `store`."""
+    """Name in `store`."""
     size: _Count
     """In bytes."""
     sha256: _Hex
@@ -68,24 +68,24 @@ class CopiedQueue(_Part):
 
 
 class Manifest(_Part):
-    """All that is said of a copy."""
+    """The origin and the contents of an archive."""
 
     version: str
-    """Of the program that took it."""
+    """Version of the program that made the archive."""
     taken_at: str
-    """ISO 8601, UTC: when it was begun. All that was confirmed before is in it."""
+    """Start of the backup, ISO 8601, UTC. Unless `stale`, everything confirmed before is in the archive."""
     node_name: str
     node_id: str
     incarnation: int
     cluster_id: str | None
     epoch: Annotated[int, Field(ge=0, lt=1 << 62)]
-    """No message in it is of a later one."""
+    """No message in the archive has a later epoch."""
     in_sync_record: dict[str, Any] | None
-    """As the node had it."""
+    """The in-sync record that the node had on disk."""
     stale: bool
-    """The node was not in its record, and may have lacked confirmed messages."""
+    """The node was not in its in-sync record, so it may have lacked confirmed messages."""
     exchanges: _Count
-    """Besides those that every broker has."""
+    """Number of exchanges, without the built-in ones."""
     bindings: _Count
     queues: list[CopiedQueue]
     files: list[CopiedFile]
@@ -96,12 +96,12 @@ class Manifest(_Part):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total size of all files, in bytes."""
         return sum(file.size for file in self.files)
 
 
 def save_manifest(manifest: Manifest, folder: Path) -> None:
-    """Durable on return. OSError."""
+    """Write the manifest. It is durable on return. Raises OSError."""
     body = manifest.model_dump()
     text = json.dumps({"format": FORMAT, "checksum": _checksum(body), "body": body}, indent=1)
     files = RealFiles()
@@ -115,7 +115,7 @@ def save_manifest(manifest: Manifest, folder: Path) -> None:
 
 
 def load_manifest(copy: Path) -> Manifest:
-    """Raises BackupMisuse if there is none, BackupFailed if it has been changed or damaged."""
+    """Read the manifest. Raises BackupMisuse if there is none, BackupFailed if it was changed or damaged."""
     path = copy / MANIFEST
     try:
         raw = path.read_bytes()
@@ -127,10 +127,11 @@ def load_manifest(copy: Path) -> Manifest:
         document = json.loads(raw)
         version, checksum, body = document["format"], document["checksum"], document["body"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise BackupFailed(f"{path} is damaged: it is not what a backup writes") from None
+        raise BackupFailed(f"{path} is damaged: it is not a manifest") from None
     if version != FORMAT:
         raise BackupFailed(
-            f"{path} has format {version}, and this version reads {FORMAT} only: use the one that wrote it"
+            f"{path} has format {version}, and this version reads {FORMAT} only: use the version that wrote "
+            f"it"
         )
     if checksum != _checksum(body):
         raise BackupFailed(f"{path} is damaged: its checksum does not match")
@@ -147,9 +148,10 @@ def _checksum(body: Any) -> str:
 
 
 def copy_file(files: FileLayer, source: str, target: Path, size: int, progress: Progress) -> str:
-    """The first `size` bytes of `source` into a new file, durable but for its name; their SHA-256.
+    """Copy the first `size` bytes of `source` to a new file. Returns their SHA-256. The contents are durable
+    on return; the name is not.
 
-    Raises OSError; BackupFailed if there are not so many.
+    Raises OSError, and BackupFailed if `source` cannot be read or is shorter.
     """
     digest = hashlib.sha256()
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
@@ -172,7 +174,7 @@ def copy_file(files: FileLayer, source: str, target: Path, size: int, progress: 
             progress(len(piece))
         with named(target):
             os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what is read back comes from the disk
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # the check then reads the disk, not the cache
     finally:
         os.close(fd)
     return digest.hexdigest()
@@ -184,9 +186,10 @@ def sha256_of(path: Path) -> str:
 
 
 def check_apart(one: Path, other: Path) -> None:
-    """Neither may lie within the other: a copy would go with what it is a copy of."""
+    """Raise BackupMisuse if one folder is the other or lies within it: the copy would be lost together with
+    the original."""
     if one == other:
-        raise BackupMisuse(f"{one} is given twice")
+        raise BackupMisuse(f"{one} is both source and target")
     if one in other.parents:
         raise BackupMisuse(f"{other} lies within {one}")
     if other in one.parents:
@@ -194,9 +197,10 @@ def check_apart(one: Path, other: Path) -> None:
 
 
 def check_space(folder: Path, size: int, broker: Path | None = None) -> None:
-    """A disk that fills up stops the brokers on it, so nothing is begun that cannot end. OSError.
+    """Check the free space before anything is written, because a full disk stops the brokers on it. Raises
+    BackupFailed and OSError.
 
-    `broker`: a data directory in use; on its disk SPARE is left.
+    `broker`: a data directory in use. SPARE bytes stay free on its disk.
     """
     there = next(path for path in (folder, *folder.parents) if path.exists())
     found = os.statvfs(there)
@@ -205,8 +209,8 @@ def check_space(folder: Path, size: int, broker: Path | None = None) -> None:
         raise BackupFailed(f"no space for {folder}: it needs {size:,} bytes, and {there} has {free:,}")
     if broker is not None and there.stat().st_dev == broker.stat().st_dev and free < size + SPARE:
         raise BackupFailed(
-            f"no space for {folder}: it needs {size:,} bytes of {free:,}, and {SPARE:,} must be left to the "
-            f"broker, whose disk it is; name a folder on another disk"
+            f"no space for {folder}: it needs {size:,} bytes of {free:,}, and {SPARE:,} must stay free for "
+            f"the broker on this disk; name a folder on another disk"
         )
 
 
@@ -216,7 +220,8 @@ def reason(error: OSError) -> str:
 
 @contextmanager
 def one_line(what: str) -> Iterator[None]:
-    """Turns an OSError raised within into BackupFailed: `what` and why, or the file and why."""
+    """Turn an OSError within the block into BackupFailed: one line with `what`, the file and the reason. A
+    StoreError keeps its own line."""
     try:
         yield
     except StoreError as error:

@@ -1,9 +1,9 @@
-"""Takes hold of the segments that count, while the node that writes them runs.
+"""Opens the live segments of a store while its node runs, so that they can be copied.
 
-Role: `hold_segments`, called by `take`. Sealed segments never change, but the node removes them when a
-newer base counts without them. A file that is open stays readable whatever becomes of its name, so all that
-count are opened first, in milliseconds, and copied from there: nothing is written into the data directory,
-and a killed run leaves nothing in it. Asks nothing of the node, and takes no lock.
+Role: `hold_segments`, called by `take`. Sealed segments never change, but the node removes them when a newer
+base no longer needs them. An open file stays readable after its name is gone. All live segments are therefore
+opened first, within milliseconds, and copied from the open files. Nothing is written into the data directory,
+and a killed run leaves nothing in it. The node is not asked, and no lock is taken.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ from understudy.archive.manifest import BackupFailed
 
 _NAME = re.compile(r"(\d{16})\.segment")
 _ATTEMPTS = 1000
-"""The node would have to begin a segment that often, each time within the milliseconds of one attempt."""
+"""All attempts fail only if the node begins a segment during each of them, within milliseconds."""
 
 
 class Segment(NamedTuple):
     name: str
     path: str
     size: int
-    """Bytes that count. Of the newest, what it had when all were held."""
+    """Bytes to copy. For the newest segment: its size when all segments were open."""
 
 
 class HeldFiles(RealFiles):
-    """The kernel's files, read through open descriptors; call `hold` before anything else."""
+    """The files of the system, read through open descriptors. Call `hold` for a path before any
+    other method."""
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}
 
     def hold(self, path: str) -> None:
-        """Open `path`, so that it can be read whatever becomes of its name. FileNotFoundError, OSError."""
+        """Open `path`, so that it stays readable after its name is gone. Raises FileNotFoundError and
+        OSError."""
         if path not in self._held:
             self._held[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def keep(self, paths: set[str]) -> None:
-        """Let go of all others."""
+        """Close all other files."""
         for path in self._held.keys() - paths:
             os.close(self._held.pop(path))
 
@@ -64,20 +66,20 @@ class HeldFiles(RealFiles):
 
 
 def raise_limit() -> None:
-    """As many open files as this process may have; a store of 100 GiB has three thousand."""
+    """Raise the limit of open files as far as allowed. A store of 100 GiB has three thousand files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # then it is as it was, and the error comes with the file that is too many
+    except (OSError, ValueError):  # opening one file too many then fails
         pass
 
 
 def hold_segments(files: HeldFiles, directory: str) -> list[Segment]:
-    """All segments of the store in `directory` that count, the newest last.
+    """Hold all live segments of the store in `directory`. Returns them, the newest last.
 
-    Everything that was synced before the call is in them. If the node changes the set meanwhile, it begins
-    again. A segment that is missing or wrong twice, with nothing changed in between, is really so. Raises
-    StoreError, BackupFailed, OSError.
+    They contain everything that was synced before the call. If the node changes the set of segments in the
+    meantime, the attempt is repeated. A segment that is missing or damaged in two attempts, with the same set
+    of segments, is really so. Raises StoreError, BackupFailed and OSError.
     """
     before: tuple[list[int], str] | None = None
     for _ in range(_ATTEMPTS):
@@ -94,7 +96,7 @@ def hold_segments(files: HeldFiles, directory: str) -> list[Segment]:
             if before == (numbers, str(error)):
                 raise
             before = (numbers, str(error))
-    raise BackupFailed(f"{directory} changes faster than it can be read: see broker.segment_size")
+    raise BackupFailed(f"{directory} changes faster than it can be read: increase broker.segment_size")
 
 
 def _attempt(files: HeldFiles, reader: SegmentReader, numbers: list[int]) -> list[Segment]:
@@ -107,15 +109,15 @@ def _attempt(files: HeldFiles, reader: SegmentReader, numbers: list[int]) -> lis
             files.hold(path)
             counted.add(path)
     finally:
-        # Numbers of what did not count may be given again; what did is kept for the next attempt.
+        # Live files stay open for the next attempt. The number of another segment may be used again.
         files.keep(counted)
     return [Segment(os.path.basename(path), path, files.size(path)) for path in paths]
 
 
 def _newest(files: HeldFiles, reader: SegmentReader, numbers: list[int]) -> tuple[int, list[int]]:
-    """The log segment that was written to last, and the older ones that its base counts on.
+    """The newest log segment, and the older segments that its base needs.
 
-    One that is being created has nothing in it that was synced: then it is the one before.
+    A segment that is being created holds nothing synced; the segment before it is then the newest.
     """
     being_created = False
     for number in reversed(numbers):
@@ -124,7 +126,7 @@ def _newest(files: HeldFiles, reader: SegmentReader, numbers: list[int]) -> tupl
             header = reader.header(number, newest=number == numbers[-1])
             if header.kind == COPY:
                 continue
-            if header.version == 1:  # has no bases: all may count
+            if header.version == 1:  # has no bases: all may be live
                 return number, [n for n in numbers if n < number]
             base = reader.base(number, header)
         except Torn:
@@ -134,4 +136,4 @@ def _newest(files: HeldFiles, reader: SegmentReader, numbers: list[int]) -> tupl
             continue
         index, _ = decode_base(base.payload)
         return number, sorted(index.live_segments())
-    raise StoreCorrupt(os.path.dirname(reader.path(0)), 0, "the segments that say what counts are missing")
+    raise StoreCorrupt(os.path.dirname(reader.path(0)), 0, "no log segment is complete")

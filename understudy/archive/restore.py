@@ -1,11 +1,11 @@
-"""Makes the data directory of a new node of a copy that `take` took.
+"""Makes the data directory of a new node from an archive that `take` made.
 
-Role: `restore`, called by `cli/backup.py`. The node is a new one: with an id of its own and no cluster, so
-that nothing that its predecessor is recorded for is said of it, but with the epoch that it had seen, so that
-those of its messages stay in the past.
+Role: `restore`, called by `cli/backup.py`. The node has an id of its own and no cluster, so no record about
+its predecessor applies to it. It keeps the epoch of the archive, so the ids of the archived messages stay in
+the past.
 
-`store` is written first and `node.json` last: a broker refuses a directory that has the one and not the
-other, so that an interrupted restore leaves nothing that starts.
+`store` is written first and `node.json` last. A broker refuses a directory that has one without the other, so
+an interrupted restore leaves nothing that starts.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from understudy.shared.folders import in_the_way
 
 _LOCK = "lock"
 _UNFINISHED = "restoring"
-"""In `store` while it is made."""
+"""Mark in `store` while a restore writes it."""
 _NOTHING = {_LOCK, "node.json.new", "lost+found"}
-"""What a directory may hold that is nobody's: the broker, too, makes nothing of these."""
+"""Names that a free directory may hold: the broker ignores them, too."""
 _OURS = re.compile(r"\d{16}\.segment|restoring")
 
 
 def restore(copy: Path, data_dir: Path, name: str | None, *, bar: Bar) -> Manifest:
-    """Make `data_dir`, which is absent or empty, of `copy`; what it holds.
+    """Make `data_dir`, which is absent or empty, from the archive `copy`. Returns the manifest.
 
-    `name`: what the node is called, if not as before. Raises BackupMisuse or BackupFailed; `data_dir` is then
-    as it was.
+    `name`: name of the node, if it changes. Raises BackupMisuse or BackupFailed; `data_dir` is then
+    unchanged.
     """
     copy, data_dir = Path(os.path.realpath(copy)), Path(os.path.realpath(data_dir))
     check_apart(copy, data_dir)
@@ -68,7 +68,7 @@ def restore(copy: Path, data_dir: Path, name: str | None, *, bar: Bar) -> Manife
 
 
 def _check_files(copy: Path, manifest: Manifest) -> None:
-    """What can be seen without reading it all. Raises StoreError, BackupFailed, OSError."""
+    """Check the archive's files without reading them whole. Raises StoreError, BackupFailed and OSError."""
     files, reader = RealFiles(), SegmentReader(RealFiles(), str(copy / STORE))
     for file in manifest.files:
         path = copy / STORE / file.name
@@ -77,7 +77,7 @@ def _check_files(copy: Path, manifest: Manifest) -> None:
         except (FileNotFoundError, NotADirectoryError):
             raise BackupFailed(f"{path} is missing; nothing was restored") from None
         if path.is_dir():
-            raise BackupFailed(f"{path} is a folder, and no file of a copy; nothing was restored")
+            raise BackupFailed(f"{path} is a folder, not a file of a copy; nothing was restored")
         if size != file.size:
             raise BackupFailed(
                 f"{path} is damaged: it has {size:,} bytes instead of {file.size:,}; nothing was restored"
@@ -85,9 +85,7 @@ def _check_files(copy: Path, manifest: Manifest) -> None:
         try:
             reader.header(int(file.name[:16]))
         except StoreCorrupt:
-            raise BackupFailed(
-                f"{path} is damaged: its header is not what was written; nothing was restored"
-            ) from None
+            raise BackupFailed(f"{path} is damaged: its header is invalid; nothing was restored") from None
 
 
 def _check_empty(data_dir: Path) -> None:
@@ -101,7 +99,7 @@ def _check_empty(data_dir: Path) -> None:
 
 
 def _is_interrupted(data_dir: Path) -> bool:
-    """Does it hold an earlier restore that did not come to its end, and nothing else?"""
+    """Does it hold an earlier restore that did not finish, and nothing else?"""
     if set(os.listdir(data_dir)) - _NOTHING != {STORE}:
         return False
     try:
@@ -113,9 +111,9 @@ def _is_interrupted(data_dir: Path) -> bool:
 
 @contextmanager
 def _unfinished(data_dir: Path) -> Iterator[Path]:
-    """The `store` of `data_dir`, empty and marked, in a locked directory.
+    """Yield the `store` of `data_dir`, empty and marked, in a locked directory.
 
-    If this ends before the directory is that of a node, everything goes.
+    If the block ends before the directory belongs to a node, everything is removed.
     """
     files = RealFiles()
     ours = {path for path in (data_dir, data_dir / _LOCK) if not path.exists()}
@@ -129,7 +127,7 @@ def _unfinished(data_dir: Path) -> Iterator[Path]:
         raise BackupFailed(f"{data_dir} is in use by process {lock}; nothing was changed")
     store = data_dir / STORE
     try:
-        _check_empty(data_dir)  # again: now it stays so
+        _check_empty(data_dir)  # again, now under the lock
         _remove_store(store)
         store.mkdir(mode=0o750)
         files.open_append(str(store / _UNFINISHED)).close()
@@ -143,7 +141,8 @@ def _unfinished(data_dir: Path) -> Iterator[Path]:
 
 
 def _leave(data_dir: Path, lock: HeldLock, ours: set[Path]) -> None:
-    """Unlock; before that remove what has not become a node, and is of `ours`."""
+    """Release the lock. If the directory has not become that of a node, first remove the unfinished store and
+    the paths in `ours`."""
     try:
         if not (data_dir / "node.json").exists():
             if _is_interrupted(data_dir):
@@ -155,7 +154,8 @@ def _leave(data_dir: Path, lock: HeldLock, ours: set[Path]) -> None:
 
 
 def _remove_store(store: Path) -> None:
-    """What an interrupted restore left, if it did; the mark goes last, so that it can be seen until then."""
+    """Remove the store of an interrupted restore. Its mark is removed last, so the store stays
+    recognizable."""
     if store.exists():
         for name in sorted(os.listdir(store)):
             (store / name).unlink()
@@ -179,7 +179,7 @@ def _fill(copy: Path, store: Path, manifest: Manifest, progress: Progress) -> No
 
 
 def _found(data_dir: Path, name: str, epoch: int) -> None:
-    """A node that has not been started yet; from now on the directory is its own."""
+    """Write the identity of a node that was never started. From now on the directory belongs to the node."""
     node_id = uuid.uuid4().hex
     number = 1 + zlib.crc32(node_id.encode()) % 65535
     identity = NodeIdentity(node_id, name, None, 0, number)

@@ -1,7 +1,8 @@
-"""Takes a copy of a node, with its messages, from its data directory while it runs (or stands still).
+"""Makes an archive of a node, with its messages, from its data directory, while the node runs or not.
 
 Role: `take`, called by `cli/backup.py` on the node's machine. Needs neither the node's help nor its lock, and
-writes nothing into the data directory. The copy is made under another name and renamed when it is whole.
+writes nothing into the data directory. The archive is written under another name and renamed when it is
+complete.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from understudy.shared.file_errors import of_file
 from understudy.shared.folders import in_the_way
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
-"""Given what is done and how many bytes of it there are."""
+"""Makes a progress bar from a label and the total number of bytes."""
 
 _ATTEMPTS = 20
 _OURS = re.compile(r"\d{16}\.segment")
 
 
 class _Standing(NamedTuple):
-    """What a node knows of itself."""
+    """What the files of a node say about its identity and its in-sync record."""
 
     name: str
     node_id: str
@@ -63,10 +64,10 @@ class _Standing(NamedTuple):
 
 
 def take(data_dir: Path, out: Path, *, stale: bool, bar: Bar) -> Manifest:
-    """Copy the node in `data_dir` to `out`, which is absent or empty; what the copy holds.
+    """Copy the node in `data_dir` to `out`, which is absent or empty. Returns the manifest.
 
-    `stale`: also from a node that may lack confirmed messages. Raises BackupMisuse or BackupFailed; `out` is
-    then as it was.
+    `stale`: also copy a node that may lack confirmed messages. Raises BackupMisuse or BackupFailed; `out` is
+    then unchanged.
     """
     data_dir, out = Path(os.path.realpath(data_dir)), Path(os.path.realpath(out))
     taken_at = datetime.now(UTC)
@@ -91,7 +92,7 @@ def _check_folders(data_dir: Path, out: Path) -> None:
         why = of_file(fault) if fault else "there is no such folder"
         raise BackupMisuse(f"{data_dir} is not a data directory: {why}")
     if out.is_mount():
-        raise BackupMisuse(f"{out} is a mount point, which cannot be renamed to: name a folder in it")
+        raise BackupMisuse(f"{out} is a mount point and cannot be replaced: name a folder in it")
     if out.exists() and not out.is_dir():
         raise BackupMisuse(f"{out} is not a folder")
     if (fault := in_the_way(out)) is not None:
@@ -101,13 +102,14 @@ def _check_folders(data_dir: Path, out: Path) -> None:
             raise BackupMisuse(f"{out} is not empty; nothing was written")
 
 
-# -- what is copied ------------------------------------------------------------------------------------------
+# -- the source ----------------------------------------------------------------------------------------------
 
 
 def _held(files: HeldFiles, data_dir: Path, *, stale: bool) -> tuple[_Standing, list[Segment]]:
-    """The segments that count, and how the node stood before and after they were held.
+    """Hold the live segments. The node's state must be the same before and after.
 
-    A node that catches up marks itself before it drops anything, so a mark that comes and goes shows.
+    A node that catches up marks itself before it drops anything, so the comparison also finds a mark that
+    came and went.
     """
     store = data_dir / STORE
     standing = _standing(data_dir)
@@ -145,21 +147,21 @@ def _standing(data_dir: Path) -> _Standing:
 
 
 def _judge(standing: _Standing, data_dir: Path, *, stale: bool) -> None:
-    """Refuse a copy that lacks confirmed messages, or may lack them."""
+    """Refuse a node whose copy lacks confirmed messages, or may lack them."""
     if standing.record is not None and standing.record.get("incomplete"):
         raise BackupFailed(
-            f"{standing.name} is catching up, or was stopped while it did ({data_dir}/insync.json says "
-            f"incomplete): its copy is not whole; take one when it is ready, or of another node"
+            f"{standing.name} is catching up, or was stopped while catching up ({data_dir}/insync.json says "
+            f"incomplete): its copy would be incomplete; try again when it is ready, or copy another node"
         )
     if _is_stale(standing, data_dir) and not stale:
         raise BackupFailed(
-            f"{standing.name} is not in the in-sync record that it has ({data_dir}/insync.json): its copy "
-            f"may lack confirmed messages; take one when it is ready, or of another node, or say --stale"
+            f"{standing.name} is not in its own in-sync record ({data_dir}/insync.json): it may lack "
+            f"confirmed messages; try again when it is ready, copy another node, or use --stale"
         )
 
 
 def _is_stale(standing: _Standing, data_dir: Path) -> bool:
-    if standing.record is None:  # never in a pair, or not yet
+    if standing.record is None:  # not in a pair, or not yet
         return standing.cluster_id is not None
     try:
         record = record_from_json(standing.record)
@@ -180,12 +182,12 @@ def _copy(
     size = sum(segment.size for segment in segments)
     sums = {}
     with bar("copying", size) as progress:
-        for segment in reversed(segments):  # the newest first: a start of the node would cut its tail
+        for segment in reversed(segments):  # the newest first: a start of the node cuts its tail
             sums[segment.name] = copy_file(files, segment.path, store / segment.name, segment.size, progress)
     with bar("reading back", size) as progress:
         contents = _verified(store, data_dir, progress)
     newest = segments[-1].name
-    sums[newest] = sha256_of(store / newest)  # its tail was cut, and it was sealed
+    sums[newest] = sha256_of(store / newest)  # reading it back cut its tail and sealed it
     return _manifest(store, sums, standing, contents, taken_at, stale=_is_stale(standing, data_dir))
 
 
@@ -197,7 +199,7 @@ def _verified(store: Path, data_dir: Path, progress: Progress) -> Contents:
     except StoreCorrupt as error:
         damaged = data_dir / STORE / os.path.basename(error.path)
         raise BackupFailed(
-            f"{damaged} is damaged at offset {error.offset}, or could not be copied: no copy was made"
+            f"{damaged} is damaged at offset {error.offset}, or was copied wrongly; no copy was made"
         ) from error
 
 
@@ -217,14 +219,14 @@ def _manifest(
     )  # fmt: skip
 
 
-# -- a copy that is not whole yet ----------------------------------------------------------------------------
+# -- the unfinished folder -----------------------------------------------------------------------------------
 
 
 @contextmanager
 def _unfinished(out: Path) -> Iterator[Path]:
-    """The folder that becomes `out`. On exit it is removed with its contents, unless it was renamed.
+    """Yield the folder that becomes `out`. On exit it is removed with its contents, unless it was renamed.
 
-    It is locked while it is being made: an unlocked one was left by a process that was killed.
+    The folder is locked while it is written. An unlocked one was left by a killed process.
     """
     folder = out.with_name(f"{out.name}.partial")
     made = not folder.exists()
@@ -254,24 +256,26 @@ def _unfinished(out: Path) -> Iterator[Path]:
 
 
 def _empty(folder: Path) -> None:
-    """Remove what a backup writes; anything else is somebody else's."""
+    """Remove what a backup writes. Raises BackupFailed if anything else is there."""
     there = set(os.listdir(folder))
     store = folder / STORE
     segments = os.listdir(store) if STORE in there else []
     if there - {STORE, MANIFEST} or not all(_OURS.fullmatch(name) for name in segments):
-        raise BackupFailed(f"{folder} holds what no backup writes; remove it, or name another folder")
+        raise BackupFailed(f"{folder} holds files that no backup writes; remove it, or name another folder")
     if STORE in there:
         shutil.rmtree(store)
     (folder / MANIFEST).unlink(missing_ok=True)
 
 
 def _publish(folder: Path, out: Path) -> None:
-    """All that is in `folder` is durable but for names: make them so, and give it its own name."""
+    """Rename `folder` to `out`. Its file contents are durable already; the names become durable here."""
     files = RealFiles()
     files.sync_directory(str(folder / STORE))
     files.sync_directory(str(folder))
     try:
         os.rename(folder, out)
     except OSError as error:
-        raise BackupFailed(f"{out} cannot be given its name: {reason(error)}; nothing was changed") from None
+        raise BackupFailed(
+            f"cannot rename the finished copy to {out}: {reason(error)}; nothing was changed"
+        ) from None
     files.sync_directory(str(out.parent))

@@ -1,4 +1,4 @@
-"""Ends something at its n-th call to the disk: by an exception, or by the death of the process."""
+"""Ends an operation at its n-th call to the disk: by an exception, or by the death of the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEAD = 9
 
 @contextmanager
 def ending(at: int, act: Callable[[], None]) -> Iterator[list[str]]:
-    """Calls `act` before the call number `at` (from 0) to the disk; gives the names of the calls so far."""
+    """Call `act` before call number `at` (from 0) to the disk. Yields the names of the calls so far."""
     calls: list[str] = []
     counted: dict[str, Any] = {name: _counted(name, at, act, calls) for name in STEPS}
     with mock.patch.multiple(os, **counted):
@@ -42,7 +42,8 @@ def without_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def killed_at(at: int, work: Callable[[], object]) -> bool:
-    """Run `work` in a process that dies before its call number `at` to the disk; False if it ended before."""
+    """Run `work` in a process that dies before its call number `at` to the disk. False if `work` ended
+    before."""
     child = os.fork()
     if child:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

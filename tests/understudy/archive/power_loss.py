@@ -1,10 +1,10 @@
-"""What a disk may hold when the power fails, at any step of something that uses the real file system.
+"""Disks that may be found after a power failure, at any step of an operation on the real file system.
 
-`watched(root, look)` runs beside real calls of `os` below `root` and keeps two pictures of it: what is there
-now, and what was synced: contents by `fsync` of the file, names by `fsync` of their directory. After each
-call `look` is given disks that may be found then, each made anew in a folder of its own. Contents are what
-was synced; names are those that were synced, all that are there, or in each directory the one or the other:
-a file system may write names down before the contents, and one directory before the other.
+`watched(root, look)` runs beside real calls of `os` below `root` and keeps two pictures: the current state,
+and the synced state. `fsync` of a file syncs its contents; `fsync` of a directory syncs the names in it.
+After each call `look` gets disks that may be found then, each in a new folder. Their contents are the synced
+ones. Their names are the synced ones, all current ones, or for each directory either of the two: a file
+system may write names before contents, and one directory before another.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Node = File | Folder
 
 
 class Disk:
-    """Below `root`, which is itself there for good."""
+    """The folders and files below `root`. `root` itself always exists."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,7 +46,7 @@ class Disk:
         self.open: dict[int, Node] = {}
 
     def find(self, path: Any, dir_fd: int | None = None) -> tuple[Folder, str] | None:
-        """The folder that `path` is in, and its name there; None for what is not below `root`."""
+        """The folder that contains `path`, and the name there. None if `path` is not below `root`."""
         if dir_fd is not None:
             folder = self.open.get(dir_fd)
             return (folder, os.fspath(path)) if isinstance(folder, Folder) else None
@@ -62,7 +62,7 @@ class Disk:
         return (at, parts[-1]) if parts and isinstance(at, Folder) else None
 
     def did(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
-        """That call has succeeded."""
+        """Take note of a call that has succeeded."""
         if name in ("fsync", "fdatasync", "close"):
             self._by_number(name, arguments[0])
         elif name in ("rename", "replace"):
@@ -97,12 +97,12 @@ class Disk:
             del folder.now[last]
 
     def make(self, target: Path, kind: str, random: Random) -> None:
-        """A disk that may be found if the power failed now."""
+        """Make a disk that may be found if the power failed now."""
         _make(self.top, target, lambda: kind == "all" or (kind == "mixed" and random.random() < 0.5))
 
 
 def _read(path: Path) -> Folder:
-    """All that is there counts as synced."""
+    """A folder as it is. Everything in it counts as synced."""
     folder = Folder()
     for each in path.iterdir():
         folder.now[each.name] = _read(each) if each.is_dir() else File(each.read_bytes())
@@ -121,7 +121,8 @@ def _make(folder: Folder, target: Path, ahead: Callable[[], bool]) -> None:
 
 @contextmanager
 def watched(root: Path, scratch: Path, look: Callable[[Path, str], None], random: Random) -> Iterator[Disk]:
-    """`look(folder, when)` after each call that changes something; `folder` is in `scratch`, and its own."""
+    """Call `look(folder, when)` after each call that changes something. Each `folder` is a new one in
+    `scratch`."""
     disk, made = Disk(root), 0
     real = {name: getattr(os, name) for name in CALLS}
 

@@ -1,4 +1,5 @@
-"""A node's real data directory, written by the store itself and driven by hand; what a directory holds."""
+"""A node's real data directory, written by the store itself and driven by hand, and the contents of such
+directories."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ from tests.broker.store.batches import QUEUE, declare, dequeue, enqueue
 
 EPOCH = 65539
 SMALL = 600
-"""Bytes of a segment: some ten messages."""
+"""Size of a segment in bytes: about ten messages."""
 
 
 class StoredNode:
-    """One process life of a node that has one queue. `states[n]`: the sequences held after n batches."""
+    """One process life of a node with one queue. `states[n]`: the sequences in the queue after n batches."""
 
     def __init__(self, folder: Path, *, cluster: bool = True, epoch: int = EPOCH) -> None:
         self.folder = folder
@@ -76,7 +77,7 @@ class StoredNode:
         self.states.append(self.states[-1] - {sequence})
 
     def work(self, batches: int, keep: int = 7) -> None:
-        """Publish, and consume all but every `keep`th."""
+        """Publish, and consume all messages but every `keep`th."""
         for _ in range(batches):
             self.publish()
             if self.top % keep:
@@ -96,7 +97,7 @@ class StoredNode:
 
 
 def held_in(folder: Path) -> list[int]:
-    """The sequences in the queue of the data directory, or copy, `folder`, as a start finds them."""
+    """The sequences in the queue of `folder`, a data directory or an archive, as a start finds them."""
     vhost = VirtualHosts(Hooks(), History(), lambda: os.urandom(16)).root
     store = SegmentStore(SegmentLog(RealFiles(), str(folder / "store"), salt=9), ManualSync())
     recover(store, vhost.whole, lambda sentence: None)

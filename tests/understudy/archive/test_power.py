@@ -1,4 +1,4 @@
-"""The power fails while a copy is taken or restored: what is on the disk then is whole, or no copy at all."""
+"""The power fails while an archive is made or restored: the disk then holds a complete one, or none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEED = 20
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What counts as synced is kept by the test."""
+    """The test itself records what counts as synced."""
     without_syncs(monkeypatch)
 
 
@@ -37,7 +37,8 @@ def made(folder: Path) -> StoredNode:
 
 
 def copies(tmp_path: Path) -> tuple[int, int]:
-    """Take one; of the disks that may be found on the way, how many have none, and how many a whole one."""
+    """Make an archive. Of the disks that may be found on the way: how many have none, and how many a complete
+    one."""
     root, scratch = tmp_path / "root", tmp_path / "scratch"
     root.mkdir()
     scratch.mkdir()
@@ -74,7 +75,7 @@ def test_what_is_left_of_a_copy_is_whole_or_absent(tmp_path: Path) -> None:
 def test_a_copy_that_was_not_synced_would_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, careless: str, seen: str
 ) -> None:
-    """The test of the test."""
+    """Checks the test itself."""
     if careless == "names":
         monkeypatch.setattr("understudy.archive.take._publish", lambda folder, out: folder.rename(out))
     else:

@@ -1,4 +1,4 @@
-"""A copy becomes the data directory of a new node, or nothing that starts."""
+"""An archive becomes the data directory of a new node, or nothing that starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Iterator[Path]:
-    """Of a node of a pair, with some segments; the node's own directory is gone."""
+    """An archive of a node of a pair, with several segments. The node's own directory is gone."""
     with closing(StoredNode(tmp_path / "old")) as node:
         node.work(40)
         take(node.folder, tmp_path / "copy", stale=False, bar=quiet)
@@ -86,7 +86,7 @@ def test_a_disk_of_its_own_counts_as_empty(copy: Path, tmp_path: Path) -> None:
 
 
 def refused(copy: Path, data: Path, match: str) -> None:
-    """`restore` says so in one line, and leaves everything as it was."""
+    """`restore` refuses in one line, and leaves everything unchanged."""
     there, before = data.exists(), contents(copy.parent)
     with pytest.raises(BackupFailed, match=match) as caught:
         restore(copy, data, None, bar=quiet)
@@ -106,7 +106,7 @@ def test_folders_that_make_no_sense(copy: Path, tmp_path: Path) -> None:
         (copy, full / "x", "x is not a folder"),
         (copy, copy / "data", "data lies within .*copy"),
         (copy, tmp_path, "copy lies within"),
-        (copy, copy, "given twice"),
+        (copy, copy, "is both source and target"),
     ):
         with pytest.raises(BackupMisuse):
             restore(source, data, None, bar=quiet)
@@ -117,7 +117,7 @@ def test_the_directory_of_a_node_is_never_overwritten(copy: Path, tmp_path: Path
     with closing(StoredNode(tmp_path / "data")) as node:
         node.work(5)
         refused(copy, node.folder, "data is not empty")
-    (tmp_path / "data" / "node.json").unlink()  # what is left may be all there is of some messages
+    (tmp_path / "data" / "node.json").unlink()  # this may be the only copy of some messages
     refused(copy, tmp_path / "data", "data is not empty")
     shutil.rmtree(tmp_path / "data" / "store")
     (tmp_path / "data" / "insync.json").unlink()
@@ -137,7 +137,7 @@ def test_a_manifest_that_is_cut_or_changed_at_any_byte(copy: Path, tmp_path: Pat
 
 
 def rewritten(copy: Path, change: Callable[[dict[str, object]], object]) -> None:
-    """With a checksum that fits: by somebody, or by another version."""
+    """The manifest with changed fields and a valid checksum, as another person or version writes it."""
     path = copy / "manifest.json"
     document = json.loads(path.read_bytes())
     change(document["body"])

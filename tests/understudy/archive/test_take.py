@@ -1,4 +1,4 @@
-"""Taking a copy: whole and consistent while segments come and go, or not at all."""
+"""Making an archive: complete and consistent while segments come and go, or none at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from understudy.archive.take import take
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The power does not fail here; thousands of syncs would take minutes."""
+    """The power does not fail here, and thousands of syncs would take minutes."""
     without_syncs(monkeypatch)
 
 
@@ -49,7 +49,7 @@ def node(tmp_path: Path) -> Iterator[StoredNode]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[StoredNode]:
-    """For what is tried at each step."""
+    """A small node, for tests that try every step."""
     with closing(StoredNode(tmp_path / "data")) as made:
         made.work(30)
         yield made
@@ -70,7 +70,7 @@ def test_a_copy_of_a_running_node_holds_what_it_holds(node: StoredNode, tmp_path
     assert sorted(file.name for file in manifest.files) == sorted(os.listdir(out / "store"))
     assert len(manifest.files) > 2
     node.work(50)
-    assert held_in(node.folder) == node.held  # the broker does not stumble over anything
+    assert held_in(node.folder) == node.held  # the broker starts without problems
 
 
 def test_a_copy_of_a_stopped_node(node: StoredNode, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_messages_that_the_store_has_put_together_are_there(node: StoredNode, tm
         node.work(5)
         if put_together():
             break
-    node.work(50)  # the newest base counts on it
+    node.work(50)  # the newest base needs it
     manifest = taken(node, tmp_path / "copy")
     assert put_together() and put_together() <= {file.name for file in manifest.files}
     assert held_in(tmp_path / "copy") == node.held
@@ -141,7 +141,7 @@ def test_what_does_not_count_is_not_copied(node: StoredNode, tmp_path: Path) -> 
 
 
 class Racing(HeldFiles):
-    """The node goes on each time before a file is held."""
+    """The node works on each time before a file is held."""
 
     node: StoredNode
     random: Random
@@ -202,7 +202,7 @@ def test_a_node_that_is_always_faster_ends_in_a_sentence(
     assert os.listdir(tmp_path) == ["data"]
 
 
-# -- how the node stands
+# -- the state of the node
 
 
 def test_a_node_that_catches_up_is_refused(node: StoredNode, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_backup_in_sync_is_as_good_as_its_primary(node: StoredNode, tmp_path: 
 
 def test_a_node_that_is_not_in_its_record_is_refused_unless_stale(node: StoredNode, tmp_path: Path) -> None:
     node.save_record()
-    with pytest.raises(BackupFailed, match="not in the in-sync record"):
+    with pytest.raises(BackupFailed, match="not in its own in-sync record"):
         taken(node, tmp_path / "copy")
     assert os.listdir(tmp_path) == ["data"]
     assert taken(node, tmp_path / "copy", stale=True).stale
@@ -230,7 +230,7 @@ def test_a_node_that_is_not_in_its_record_is_refused_unless_stale(node: StoredNo
 def test_an_earlier_life_in_the_record_does_not_count(node: StoredNode, tmp_path: Path) -> None:
     node.close()
     again = StoredNode(node.folder, cluster=False)
-    with closing(again), pytest.raises(BackupFailed, match="not in the in-sync record"):
+    with closing(again), pytest.raises(BackupFailed, match="not in its own in-sync record"):
         taken(again, tmp_path / "copy")
 
 
@@ -243,7 +243,7 @@ def test_a_standalone_node_has_no_record(tmp_path: Path) -> None:
 
 
 class Marking(HeldFiles):
-    """The node begins to catch up while its files are looked at."""
+    """The node begins to catch up while its files are opened."""
 
     node: StoredNode
 
@@ -265,7 +265,7 @@ def test_a_node_that_begins_to_catch_up_meanwhile_is_refused(
 
 
 def refused(data: Path, out: Path, match: str) -> str:
-    """`take` says so in one line, and leaves everything as it was."""
+    """`take` refuses in one line, and leaves everything unchanged."""
     top = data.parent
     before = contents(top)
     with pytest.raises(BackupFailed, match=match) as caught:
@@ -288,7 +288,7 @@ def test_folders_that_make_no_sense(node: StoredNode, tmp_path: Path) -> None:
         (data, full / "x", "x is not a folder"),
         (data, data / "copy", "copy lies within .*data"),
         (data, tmp_path, "data lies within"),
-        (data, data, "given twice"),
+        (data, data, "is both source and target"),
         (data, Path("/proc"), "/proc is a mount point"),
     ):
         with pytest.raises(BackupMisuse):
@@ -335,7 +335,7 @@ def test_a_base_that_counts_on_what_is_not_there(node: StoredNode, tmp_path: Pat
     node.store.roll(node.base)
     node.driver.run()
     held = len(node.held)
-    refused(node.folder, tmp_path / "copy", f"holds {held} messages of queue .*, and counts {held + 3}")
+    refused(node.folder, tmp_path / "copy", f"holds {held} messages of queue .*, but counts {held + 3}")
 
 
 def test_the_store_of_a_later_version(node: StoredNode, tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_no_space_is_seen_before_anything_is_written(
     free(0)
     refused(node.folder, tmp_path / "copy", r"no space for .*copy: it needs [0-9,]+ bytes, and .* has 0")
     free((256 << 20) // 4096)
-    refused(node.folder, tmp_path / "copy", r"268,435,456 must be left to the broker, whose disk it is")
+    refused(node.folder, tmp_path / "copy", r"268,435,456 must stay free for the broker on this disk")
     free((257 << 20) // 4096)
     taken(node, tmp_path / "copy")
 
@@ -424,7 +424,7 @@ def test_two_at_once_and_what_is_not_ours(node: StoredNode, tmp_path: Path) -> N
     shutil.rmtree(out)
     partial.mkdir()
     (partial / "thesis.txt").write_text("mine")
-    with pytest.raises(BackupFailed, match=r"copy\.partial holds what no backup writes"):
+    with pytest.raises(BackupFailed, match=r"copy\.partial holds files that no backup writes"):
         taken(node, out)
     assert (partial / "thesis.txt").read_text() == "mine"
 
@@ -437,7 +437,7 @@ def test_out_that_fills_meanwhile_is_not_overwritten(node: StoredNode, tmp_path:
         (out / "x").write_text("mine")
         return quiet(what, total)
 
-    with pytest.raises(BackupFailed, match="cannot be given its name"):
+    with pytest.raises(BackupFailed, match="cannot rename the finished copy"):
         take(node.folder, out, stale=False, bar=fill)
     assert contents(out) == {"x": b"mine"}
     assert sorted(os.listdir(tmp_path)) == ["copy", "data"]

@@ -94,7 +94,7 @@ def test_a_refusal_is_one_line_and_a_stale_copy_says_so(
     out = tmp_path / "copy"
     code, said, err = understudy(capsys, "backup", str(node.folder), str(out))
     assert (code, said, err.count("\n")) == (1, "", 1)
-    assert "left is not in the in-sync record" in err and "--stale" in err and not out.exists()
+    assert "left is not in its own in-sync record" in err and "--stale" in err and not out.exists()
     for arguments in (("backup", str(node.folder), str(out), "--stale"), ("restore", str(out), f"{out}2")):
         code, said, err = understudy(capsys, *arguments)
         assert code == 0
