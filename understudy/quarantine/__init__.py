@@ -1,1 +1,1 @@
-"""Messages that a rejoining node set aside: read, and published again."""
+"""Messages that a rejoining node set aside: reading and republishing them."""

@@ -1,9 +1,10 @@
-"""What was published again of a quarantine, and what is in doubt: one JSON object a line, beside the exports.
+"""The notes of a quarantine: what was republished and what is in doubt, one JSON object a line, beside the
+exports.
 
-Owner: `QuarantineFolder` in `reader.py`. Before a batch is published, "sending" is noted of it, and
-once it is known what became of it, "confirmed" or "not published": each is durable before the next step. What
-is "sending" and neither of the two is in doubt. The room for the second note is taken with the first, so that
-a disk which is full meanwhile leaves nothing in doubt.
+Owner: `QuarantineFolder` in `reader.py`. Before a batch is published, its messages are noted as "sending".
+Once the results are known, they are noted as "confirmed" or "not published". Each note is durable before the
+next step. Messages that are only "sending" are in doubt. The first note also reserves disk space for the
+second one, so a disk that fills up in between leaves nothing in doubt.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ class Notes:
     """The notes of one quarantine folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises NotesError for notes that cannot be read."""
+        """Read the notes. Raises NotesError if they cannot be read."""
         self.path = folder / NOTED
         self._done: _Ids = {}
         self._doubt: _Ids = {}
         self._last: dict[tuple[str, int], str] = {}
-        """When the last confirm of each was noted."""
+        """Time of the last noted confirm, by queue UUID and epoch."""
         self._file: int | None = None
         self._end = 0
-        """Octets of whole notes; what is behind them is room, or torn by a crash."""
+        """Octets of whole notes. Anything behind them is reserved space, or torn by a crash."""
         try:
             self._read(self.path.read_bytes())
         except FileNotFoundError:
@@ -55,17 +56,17 @@ class Notes:
         return _in(self._done, message)
 
     def is_in_doubt(self, message: Message) -> bool:
-        """Was it sent, and never confirmed? It may have been published."""
+        """Was it sent, but never confirmed? It may have been published."""
         return _in(self._doubt, message) and not self.is_republished(message)
 
     def last_confirmed(self, messages: Iterable[Message]) -> str:
-        """When the last of their queues' was noted, in UTC; "" if that is not known."""
+        """Time of the last noted confirm of the messages' queues, in UTC; "" if unknown."""
         return max((self._last.get((m.queue, m.epoch), "") for m in messages), default="")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """The notes are read again, and belong to the caller alone until it leaves. Raises NotesError if they
-        belong to another, or cannot be written."""
+        """Lock the notes for the caller, and read them again. Raises NotesError if another process has the
+        lock, or if the notes cannot be written."""
         try:
             self._file = file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -77,7 +78,7 @@ class Notes:
                 self._read(self.path.read_bytes())
                 _sync_directory(self.path.parent)
             except BlockingIOError:
-                raise NotesError(f"{self.path}: another republish is at work on this quarantine") from None
+                raise NotesError(f"{self.path}: another republish is running on this quarantine") from None
             except OSError as error:
                 raise self._failure(error) from None
             yield
@@ -87,8 +88,8 @@ class Notes:
             os.close(file)
 
     def begin(self, messages: list[Message], where: str) -> None:
-        """Durable on return: these are about to be published to the broker at `where`, and there is room for
-        what becomes of them. Raises NotesError if that cannot be noted: publish nothing then."""
+        """Note that these messages are about to be published to the broker at `where`, and reserve space for
+        their results. Durable on return. Raises NotesError if that fails; publish nothing then."""
         if not messages:
             return
         file, notes = self._open(), _lines(SENDING, messages, where)
@@ -102,8 +103,8 @@ class Notes:
         _add(self._doubt, messages)
 
     def settle(self, confirmed: list[Message], not_published: list[Message], where: str) -> None:
-        """Durable on return: what became of some of those that were begun. Raises NotesError if it cannot be
-        noted: they are in doubt then."""
+        """Note the results of messages that were begun. Durable on return. Raises NotesError if that fails;
+        the messages are then in doubt."""
         notes = _lines(CONFIRMED, confirmed, where) + _lines(NOT_PUBLISHED, not_published, where)
         if not notes:
             return
@@ -118,7 +119,7 @@ class Notes:
 
     def _open(self) -> int:
         if self._file is None:
-            raise RuntimeError("notes are written within `writing` only")
+            raise RuntimeError("notes can only be written within `writing`")
         return self._file
 
     def _append(self, file: int, notes: bytes) -> None:
@@ -130,7 +131,7 @@ class Notes:
         self._end = at
 
     def _give_back(self, file: int) -> None:
-        """The room behind the last note; that it stays does no harm."""
+        """Release the reserved space behind the last note. If that fails, it does no harm."""
         try:
             os.ftruncate(file, self._end)
         except OSError:
@@ -146,8 +147,8 @@ class Notes:
                 self._heed(json.loads(line))
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise NotesError(
-                    f"{self.path}:{number}: not a note of what was republished; without that line, what it "
-                    "noted is taken for not republished, or in doubt"
+                    f"{self.path}:{number}: not a valid note; if you remove the line, its messages count "
+                    "as not republished, or as in doubt"
                 ) from None
 
     def _heed(self, record: dict[str, object]) -> None:

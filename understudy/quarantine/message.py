@@ -1,7 +1,7 @@
-"""One message in quarantine: read strictly from its line of an export, and made ready to be published again.
+"""One message in quarantine: parsed strictly from its line of an export, and prepared for republishing.
 
-What is published again has the octets of its first properties: nothing is decoded and encoded anew, since no
-client library gives every field type back as it came.
+A republished message keeps the octets of its original properties. They are not decoded and encoded again,
+because no client library returns every field type unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.model.octets import as_octets, as_text, is_unicode
 from broker.model.values import ROOT, titled
 
 ORIGIN_HEADER = "x-quarantined"
-"""Header of a republished message: the UUID and replication id under which it was set aside."""
+"""Header of a republished message: its queue's UUID and its replication id in quarantine."""
 USER_HEADER = f"{ORIGIN_HEADER}-user-id"
 CC_HEADER = f"{ORIGIN_HEADER}-cc"
 
@@ -50,14 +50,14 @@ class Message:
     sequence: int
     exchange: str
     routing_key: str
-    """As `broker.model.octets` holds it."""
+    """In the form of `broker.model.octets`."""
     persistent: bool
     enqueued_ms: int
-    """Wall clock of the primary that took it, in ms since 1970; 0 if not known."""
+    """Wall clock of the primary that received it, in ms since 1970; 0 if unknown."""
     frames: bytes
-    """Content header and body frames, as they were stored."""
+    """Content header and body frames, as stored."""
     vhost: str = ROOT
-    """The virtual host that the queue was in."""
+    """The queue's virtual host."""
 
     @property
     def title(self) -> str:
@@ -69,22 +69,22 @@ class Message:
 
     @property
     def enqueued(self) -> str:
-        """ISO 8601, UTC; empty if not known."""
+        """ISO 8601, UTC; empty if unknown."""
         return datetime.fromtimestamp(self.enqueued_ms / 1000, UTC).isoformat() if self.enqueued_ms else ""
 
     @property
     def body(self) -> bytes:
-        """As a 0-9-1 client gets it."""
+        """The body as a 0-9-1 client gets it."""
         return body_of(as_0_9_1(self.frames) if is_stored(self.frames) else self.frames)
 
     @property
     def origin(self) -> str:
-        """What `x-quarantined` says of it; no other message has the same."""
+        """The value of `x-quarantined`, which is unique for each message."""
         return f"{self.queue} {self.id}"
 
     def properties(self) -> dict[str, Any]:
         """AMQP's basic properties, by py-amqp's names (`application_headers` is the table of headers). A
-        string that is no UTF-8 is bytes."""
+        string that is not UTF-8 is returned as bytes."""
         found: dict[str, Any] = {}
         for name, start, end in _spans(self.frames):
             match dict(_PROPERTIES)[name]:
@@ -97,9 +97,12 @@ class Message:
         return found
 
     def republished(self, user: str, *, route: bool) -> bytes:
-        """The octets of the properties, flags first, with which it is published again: as they were, but for
-        `x-quarantined`; a user id that is not `user`, since a broker lets no user speak as another; and,
-        without `route`, the further routing keys in `CC` and `BCC`, which would give it to other queues too.
+        """The octets of the properties, flags first, for the republished message.
+
+        They differ from the original in three points. `x-quarantined` is added. A user id other than `user`
+        moves to a header, because a broker lets no user publish in another's name. Without `route`, the
+        further routing keys of `CC` move to a header and `BCC` is dropped, because they would deliver the
+        message to other queues, too.
         """
         raw = self.frames
         start, end = table_span(raw)
@@ -149,7 +152,7 @@ def _spans(raw: bytes) -> list[tuple[str, int, int]]:
 
 
 def parsed(line: bytes) -> Message:
-    """The message of one line of an export. Raises ValueError, in one line, for what is none."""
+    """The message in one line of an export. Raises ValueError, whose text is one line, if there is none."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -179,22 +182,22 @@ def _of(record: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _name(record: dict[str, Any], key: str) -> str:
-    """What can be the name of a queue, an exchange or a virtual host."""
+    """A text that can name a queue, an exchange or a virtual host."""
     text: str = _of(record, key, str)
     if not is_unicode(text) or len(text.encode()) > 255 or "\0" in text:
-        raise ValueError(f"{key!r} is no short string of AMQP")
+        raise ValueError(f"{key!r} is not a short string of AMQP")
     return text
 
 
 def _routing_key(record: dict[str, Any]) -> str:
-    """Any octets that fit into a short string; those that are no UTF-8 have a field of their own."""
+    """Any octets that fit in a short string. A key that is not UTF-8 has a field of its own."""
     key = "routing_key_base64"
     if key in record:
         text = as_text(_decoded(record, key))
     elif not is_unicode(text := _of(record, key := "routing_key", str)):
         raise ValueError(f"{key!r} is not Unicode: half of a surrogate pair")
     if len(as_octets(text)) > 255:
-        raise ValueError(f"{key!r} is no short string of AMQP")
+        raise ValueError(f"{key!r} is not a short string of AMQP")
     return text
 
 
@@ -213,21 +216,21 @@ def _decoded(record: dict[str, Any], key: str) -> bytes:
 
 
 def _check_frames(raw: bytes) -> None:
-    """One whole content header, the body that it announces, nothing else."""
+    """Check that `raw` is one whole content header, the body that it announces, and nothing else."""
     at, body = 0, 0
     while at < len(raw):
         size = int.from_bytes(raw[at + 3 : at + 7], "big")
         end = at + OVERHEAD + size
         if end > len(raw) or raw[end - 1] != FRAME_END or raw[at] != (BODY if at else HEADER):
-            raise ValueError(f"'frames': no frame of a message at octet {at}")
+            raise ValueError(f"'frames': invalid frame at octet {at}")
         body += size if at else 0
         at = end
     if len(raw) < PROPERTIES_AT + 3:
         raise ValueError("'frames': no content header")
     announced = int.from_bytes(raw[11:19], "big")
     if raw[7:9] != b"\0\x3c" or announced != body:
-        raise ValueError(f"'frames': a body of {body} octets where {announced} are announced")
+        raise ValueError(f"'frames': a body of {body} octets, but {announced} are announced")
     try:
         check(raw[PROPERTIES_AT : int.from_bytes(raw[3:7], "big") + OVERHEAD - 1])
     except AmqpError as error:
-        raise ValueError(f"'frames': properties that cannot be read: {error.text}") from None
+        raise ValueError(f"'frames': invalid properties: {error.text}") from None

@@ -1,8 +1,9 @@
-"""Reads what brokers have put into quarantine.
+"""Reads the quarantine of a node.
 
-A rejoining broker writes the messages that its new primary never had to `DATA_DIR/quarantine`, one JSON
-object a line, before it drops them (`ha.adapter.quarantine` writes; format: docs/how-to/quarantine.md).
-Reading needs no running broker and changes nothing; `journal` knows what was published again.
+Before a rejoining broker drops messages that are not in the primary's history, it writes them to
+`DATA_DIR/quarantine`, one JSON object a line (`ha.adapter.quarantine` writes; format:
+docs/how-to/quarantine.md). Reading needs no running broker and changes nothing. `journal` knows what was
+republished.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from understudy.quarantine.journal import NOTED, Notes, NotesError
 from understudy.quarantine.message import Message, parsed
 
 NODE = "node.json"
-"""What every data folder has."""
+"""A file that every data directory has."""
 _EXPORT = re.compile(r"([0-9a-f]{32})-([0-9]+)-([0-9]+)")
-"""Queue UUID, incarnation of the node, number of the export in it."""
+"""Queue UUID, incarnation of the node, number of the export in that incarnation."""
 
 
 class Unreadable(Exception):
@@ -28,12 +29,12 @@ class Unreadable(Exception):
 
 @dataclass(slots=True)
 class Damage:
-    """A line that could not be read, or a file from there on."""
+    """A line that cannot be read, or a file that cannot be read from that line on."""
 
     path: Path
     line: int
     offset: int
-    """Octets before it in the file."""
+    """Octets before the line in the file."""
     why: str
 
     def __str__(self) -> str:
@@ -42,7 +43,7 @@ class Damage:
 
 @dataclass(slots=True)
 class QueueSummary:
-    """The messages of one queue in quarantine, summed up."""
+    """Totals of one queue's messages in quarantine."""
 
     queue: str
     name: str
@@ -54,7 +55,7 @@ class QueueSummary:
     oldest_ms: int = 0
     newest_ms: int = 0
     ids: dict[int, ReplicationIdSet] = field(default_factory=dict)
-    """By epoch."""
+    """Sequences by epoch."""
 
     def add(self, message: Message, notes: Notes | None) -> None:
         self.messages += 1
@@ -70,10 +71,10 @@ class QueueSummary:
 
 
 class QuarantineFolder:
-    """The quarantine of one node. `path`: its data folder, or the `quarantine` folder in it."""
+    """The quarantine of one node. `path`: its data directory, or the folder `quarantine` in it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises Unreadable for what is no such folder."""
+        """Raises Unreadable if `path` is not such a folder."""
         inside = path / "quarantine"
         try:
             if not path.exists():
@@ -82,16 +83,15 @@ class QuarantineFolder:
                 raise Unreadable(f"{path}: not a folder")
             self.path = path if path.name == "quarantine" and not inside.is_dir() else inside
             if not self.path.is_dir() and not (path / NODE).exists():
-                raise Unreadable(f"{path}: not a data folder: it has neither {NODE} nor quarantine")
+                raise Unreadable(f"{path}: not a data directory: it has neither {NODE} nor quarantine")
         except OSError as error:
             raise Unreadable(f"{path}: {error.strerror or error}") from None
         self.damage: list[Damage] = []
-        """What the last walk could not read. A torn last line, which a crash in mid-export leaves, is not
-        among them once the node has exported that queue again.
-        """
+        """Faults that the last walk found. A torn last line, which a crash during an export leaves, is no
+        longer a fault once the node has exported that queue again."""
         self.notes: Notes | None = None
         self.notes_damage = ""
-        """Why the notes cannot be read: then nothing may be published."""
+        """Why the notes cannot be read; nothing may then be published."""
         try:
             self.notes = Notes(self.path)
         except NotesError as error:
@@ -112,9 +112,8 @@ class QuarantineFolder:
         return sum(path.stat().st_size for path in self.files() if path.is_file())
 
     def messages(self, progress: Callable[[int], None] = lambda octets: None) -> Iterator[Message]:
-        """Every message once, whatever number of times it was exported. `progress` gets the octets of each
-        line. What cannot be read is in `damage`, and the walk goes on behind it. Raises Unreadable.
-        """
+        """Yield every message once, however often it was exported. `progress` gets the octets of each line.
+        Faults are in `damage`, and reading continues after them. Raises Unreadable."""
         self.damage = []
         seen: dict[tuple[str, int], ReplicationIdSet] = {}
         files = self.files()
@@ -138,7 +137,7 @@ class QuarantineFolder:
                 self.damage.append(Damage(path, number, offset, f"{error.strerror or error}"))
 
     def summary(self, progress: Callable[[int], None] = lambda octets: None) -> list[QueueSummary]:
-        """Per queue, by name."""
+        """Totals for each queue, by name. Raises Unreadable."""
         found: dict[str, QueueSummary] = {}
         for message in self.messages(progress):
             entry = found.get(message.queue)
@@ -155,13 +154,13 @@ class QuarantineFolder:
                 place.why = f"not a message in quarantine: {error}"
                 self.damage.append(place)
             elif not _exported_again(place.path, files):
-                place.why = "torn: the node was stopped during the export, and exports again when it rejoins"
+                place.why = "torn: the node was stopped during the export; it exports again when it rejoins"
                 self.damage.append(place)
             return None
 
 
 def _exported_again(path: Path, files: list[Path]) -> bool:
-    """Is there a later export of the queue? A node drops nothing before one of them is whole."""
+    """Is there a later export of the queue? A node drops nothing before an export of it is whole."""
     torn = _EXPORT.fullmatch(path.stem)
     if torn is None:
         return False

@@ -1,8 +1,8 @@
-"""Publishes messages of a quarantine again, with confirms: batch by batch, each noted before it is sent and
-once it is known what became of it.
+"""Republishes messages of a quarantine, with confirms, in batches. Each batch is noted before it is sent, and
+again when its results are known.
 
-Owner: `understudy quarantine republish`. Nothing is sent twice by itself: when the connection is lost, the
-run ends, and what was sent without a confirm is in doubt until the operator has it published once more.
+Owner: `understudy quarantine republish`. Nothing is resent automatically. If the connection is lost, the run
+ends. Messages sent without a confirm are then in doubt until the operator has them republished.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from understudy.quarantine.message import ORIGIN_HEADER, Message
 from understudy.shared.text import shown
 
 BATCH = 500
-"""Messages between two notes of what was republished: so many are in doubt after a crash."""
+"""Messages between two notes. After a crash at most this many are in doubt."""
 GRACE = 5.0
-"""Seconds that an interrupted run waits for the confirms of what it has sent."""
+"""Longest wait of an interrupted run for the confirms of sent messages, in seconds."""
 _NAME = "understudy-quarantine"
 _FRAME_HEAD = 8 + 12
-"""Octets of a content header frame besides its properties."""
+"""Octets of a content header frame without its properties."""
 _Message: Any = amqp.Message
 
 
 class Stopped(Exception):
-    """The run ends before its end. `str()` is one line."""
+    """The run ends early. `str()` is one line."""
 
 
 @dataclass(slots=True)
 class RepublishOutcome:
-    """What became of `wanted` messages."""
+    """The results of a run over `wanted` messages."""
 
     wanted: int
     before: int = 0
-    """Left out, since they were republished by an earlier run."""
+    """Number of messages left out, because an earlier run republished them."""
     last_at: str = ""
-    """When the last of those was noted, in UTC; "" if there are none."""
+    """Time of the last note about them, in UTC; "" if there are none."""
     confirmed: int = 0
     noted: int = 0
-    """Of the confirmed ones: they are not published a second time."""
+    """Number of confirmed messages with a note, which prevents a second publish."""
     in_doubt: int = 0
-    """Sent, and no confirm came; or it came and could not be noted."""
+    """Number of messages sent without a confirm, or with a confirm that could not be noted."""
     refused: dict[str, int] = field(default_factory=dict)
-    """Why the broker did not take some, and how many."""
+    """Number of refused messages, by reason."""
     why: str = ""
-    """What ended it early; empty if nothing did."""
+    """The reason of an early end; otherwise empty."""
 
     @property
     def not_sent(self) -> int:
@@ -67,7 +67,7 @@ class RepublishOutcome:
 
 
 class _Raw(_Message):  # type: ignore[misc]
-    """A message whose properties are octets already."""
+    """A message whose properties are already encoded."""
 
     def __init__(self, body: bytes, properties: bytes) -> None:
         super().__init__(body)
@@ -78,7 +78,7 @@ class _Raw(_Message):  # type: ignore[misc]
 
 
 class _Session:
-    """One connection to one virtual host, and the messages sent on it that are not settled yet."""
+    """One connection to one virtual host, and its messages whose result is not yet known."""
 
     def __init__(self, failover: Failover, ledger: Path | None) -> None:
         self._failover = failover
@@ -90,13 +90,13 @@ class _Session:
         self._tag = 0
         self._sequence = 0
         self._returned: dict[str, str] = {}
-        """Why, by origin: a return comes before the confirm of the same message."""
+        """Reason of a return, by origin. A return comes before the confirm of the same message."""
         self.unsettled: dict[int, Message] = {}
         self.settled: list[tuple[Message, str]] = []
-        """And why it was not taken; empty if it was."""
+        """Each message with the reason of its refusal; empty if the broker took it."""
 
     def open(self, given_up: Callable[[], bool]) -> None:
-        """Connect, if it is not. Raises ConnectFailed once `given_up()`, and amqp's errors."""
+        """Connect if there is no connection. Raises ConnectFailed once `given_up()`, and py-amqp's errors."""
         if self._failover.connected:
             return
         name = f"{_NAME}.{self._life}.{self._failover.connects + 1}"
@@ -110,13 +110,13 @@ class _Session:
 
     @property
     def room(self) -> int:
-        """Octets that properties may have, once it is open."""
+        """Largest size of properties in octets, once the session is open."""
         return self._failover.frame_max - _FRAME_HEAD
 
     def there(self, exchange: str, queue: str) -> bool:
-        """Is that exchange there, or, if it is the default one, that queue?"""
+        """Does the exchange exist? With the default exchange: does the queue exist?"""
         if not is_unicode(queue) or "\0" in queue:
-            return False  # a routing key that is no name
+            return False  # a routing key that cannot be a name
         channel = self._failover.connection.channel()
         try:
             if exchange:
@@ -125,15 +125,15 @@ class _Session:
                 channel.queue_declare(queue, passive=True)
             channel.close()
         except amqp.exceptions.NotFound:
-            channel.collect()  # its number is free again: there are 2,047
+            channel.collect()  # frees its number: there are 2,047
             return False
         except amqp.exceptions.ResourceLocked:
-            pass  # another connection's own: it takes messages all the same
+            pass  # another connection's exclusive queue, which accepts messages all the same
         return True
 
     def send(self, message: Message, exchange: str, key: str, properties: bytes) -> None:
         self._tag, self._sequence = self._tag + 1, self._sequence + 1
-        self.unsettled[self._tag] = message  # before it leaves: an interrupt leaves it in doubt
+        self.unsettled[self._tag] = message  # before the send: an interrupt leaves it in doubt
         self._ledger.sent(self._name, exchange, key, self._tag, self._sequence)
         self._channel.basic_publish(_Raw(message.body, properties), exchange, as_octets(key), mandatory=True)
 
@@ -172,23 +172,24 @@ class _Session:
 
 @dataclass(slots=True, frozen=True)
 class Way:
-    """Where to, and as whom. Each goes to the queue of its queue's name, unless there is `to` or `route`."""
+    """Where and as whom to publish. A message goes to the queue with the original queue's name, unless `to`
+    or `route` is set."""
 
     brokers: str
     user: str
     password: str
     timeout: float
-    """Seconds that it waits for a broker, and for the confirms of a batch."""
+    """Longest wait for a broker, and for the confirms of a batch, in seconds."""
     to: str | None = None
-    """One queue for all."""
+    """One queue for all messages."""
     route: bool = False
-    """By their own exchange and key."""
+    """Publish to the original exchange with the original routing key."""
     ledger: Path | None = None
     tls: ClientTls | None = None
 
 
 class Republishing:
-    """One run. `stopping` is asked again and again whether to end early, and says why; empty if not."""
+    """One run. `stopping` is polled: it returns the reason to end early, or an empty string."""
 
     def __init__(
         self, notes: Notes, outcome: RepublishOutcome, way: Way, stopping: Callable[[], str]
@@ -199,10 +200,9 @@ class Republishing:
         self._stopping = stopping
 
     def run(self, messages: list[Message], progress: Callable[[int], None]) -> None:
-        """Publish them in order, each to its virtual host, for which there is a connection: all that can be
-        checked is, before the first is sent. Whatever ends it early is in `outcome.why`. Must be called
-        within `notes.writing()`.
-        """
+        """Publish the messages in order, over one connection for each virtual host. Everything that can be
+        checked is checked before the first message is sent. `outcome.why` holds the reason of an early end.
+        Call it within `notes.writing()`."""
         groups = [(vhost, list(group)) for vhost, group in groupby(messages, key=lambda m: m.vhost)]
         try:
             there = [(vhost, self._checked(vhost, group)) for vhost, group in groups]
@@ -236,7 +236,8 @@ class Republishing:
         session.open(lambda: bool(self._stopping()) or time.monotonic() > until)
 
     def _checked(self, vhost: str, messages: list[Message]) -> list[Message]:
-        """Those whose place is there. Raises Stopped where the operator has named a place that is not."""
+        """The messages whose destination exists. Raises Stopped if the operator named a destination that does
+        not exist."""
         session = self._session(vhost)
         try:
             self._open(session)
@@ -247,14 +248,14 @@ class Republishing:
         if missing and (self._way.route or self._way.to is not None):
             exchange, queue = min(missing)
             what = f"exchange {exchange!r}" if exchange else f"queue {queue!r}"
-            raise Stopped(f"{what}{_in_vhost(vhost)} is not there")
+            raise Stopped(f"{what}{_in_vhost(vhost)} does not exist")
         for message in messages:
             if self._place(message) in missing:
-                self._refuse(message, "not there")
+                self._refuse(message, "does not exist")
         return [message for message in messages if self._place(message) not in missing]
 
     def _place(self, message: Message) -> tuple[str, str]:
-        """What must be there: an exchange, or a queue by its name."""
+        """What must exist: an exchange, or a queue by its name."""
         exchange, key = self._target(message)
         return (exchange, "") if exchange else ("", key)
 
@@ -266,7 +267,7 @@ class Republishing:
         for message in batch:
             properties = message.republished(self._way.user, route=self._way.route)
             if len(properties) > session.room:
-                self._refuse(message, "headers and properties that do not fit into a frame")
+                self._refuse(message, "its headers and properties do not fit into a frame")
             else:
                 sendable.append((message, properties))
         session.settled, session.unsettled = [], {}
@@ -285,7 +286,7 @@ class Republishing:
             self._settle(session, [message for message, _ in sendable[sent:]])
 
     def _wait(self, session: _Session) -> None:
-        """For the confirms of all that was sent; not for long once it is to end."""
+        """Wait for the confirms of all sent messages; only briefly if the run is to end."""
         began = time.monotonic()
         while session.unsettled:
             most = min(GRACE, self._way.timeout) if self._stopping() else self._way.timeout
@@ -295,7 +296,7 @@ class Republishing:
             session.wait(min(left, 0.5))
 
     def _settle(self, session: _Session, not_sent: list[Message]) -> None:
-        """Note what became of a batch."""
+        """Note the results of a batch."""
         outcome = self._outcome
         confirmed = [message for message, why in session.settled if not why]
         refused = [(message, why) for message, why in session.settled if why]

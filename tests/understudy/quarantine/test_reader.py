@@ -1,6 +1,5 @@
-"""`understudy quarantine`: reads what the real writer wrote, torn and damaged or not, and publishes it again
-once. The way through real brokers is in tests/failover/test_quarantine.py.
-"""
+"""`understudy quarantine`: reads what the real writer wrote, torn and damaged files included, and republishes
+each message once. The way through real brokers is in tests/failover/test_quarantine.py."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ def entry(
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data folder with 3 messages of `orders` in quarantine, one of them twice, and 1 of `others`."""
+    """A data directory with 3 messages of `orders` in quarantine, one of them twice, and 1 of `others`."""
     writer = Quarantine(RealFiles(), str(tmp_path), 3)
     head: dict[str, Any] = {"application_headers": {"colour": "red", "n": 5}, "message_id": "m-1"}
     writer.export(ORDERS, "orders", [entry(1, b"one", **head), entry(2, b"two")])
@@ -68,7 +67,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def listed(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, tuple[int, int]]:
-    """Messages, and how many of them were republished, by queue."""
+    """By queue: the number of messages, and how many of them were republished."""
     code, out, err = run(capsys, "list", "-d", str(data), "--format", "json")
     assert (code, err) == (0, "")
     return {row["name"]: (row["messages"], row["republished"]) for row in json.loads(out)["queues"]}
@@ -169,7 +168,7 @@ def test_keys_and_properties_that_are_no_text_are_shown_and_go_back_as_they_were
         code, _, err = run(capsys, "republish", "others", *where)
     assert (method.routing_key, properties.correlation_id, body) == (octets, octets, b"one")
     assert (code, err.count("\n")) == (1, 1)
-    assert err.endswith("is not there (0 confirmed, 0 noted, 0 in doubt, 1 not sent) (republish-stopped)\n")
+    assert err.endswith("does not exist (0 confirmed, 0 noted, 0 in doubt, 1 not sent) (republish-stopped)\n")
 
 
 FORGED = "orders\n\x1b[2Junderstudy: all is well\u202e"
@@ -194,7 +193,7 @@ def test_names_of_clients_forge_no_lines_of_a_terminal(
 def test_a_folder_of_no_broker_has_not_nothing_in_quarantine(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    """Mistyped, it would say that nothing was set aside."""
+    """For a mistyped folder, an empty list would claim that nothing was set aside."""
     code, out, err = run(capsys, *arguments, "-d", str(tmp_path))
     assert (code, out) == (2, "")
     assert str(tmp_path) in err and err.endswith("(quarantine-unreadable)\n")
@@ -219,7 +218,7 @@ def test_republish_puts_them_back_once_as_they_were(capsys: pytest.CaptureFixtur
         channel.queue_declare("orders", durable=True, auto_delete=False)
         code, out, err = run(capsys, "republish", "-b", str(broker.address), "-d", str(data))
         assert (code, out) == (1, "3 of 4 messages republished and confirmed\n")
-        assert err == "understudy: 1 refused: queue 'others': not there\n"
+        assert err == "understudy: 1 refused: queue 'others': does not exist\n"
         assert listed(capsys, data) == {"orders": (3, 3), "others": (1, 0)}
 
         channel.queue_declare("spare", durable=True, auto_delete=False)
@@ -286,10 +285,10 @@ def test_a_damaged_note_lets_nothing_be_published(capsys: pytest.CaptureFixture[
     note.write_bytes(b"nonsense\n")
     code, out, err = run(capsys, "republish", "-d", str(data), "-b", f"127.0.0.1:{closed_port()}")
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith(f"understudy: {note}:1: not a note of what was republished; without that line")
+    assert err.startswith(f"understudy: {note}:1: not a valid note; if you remove the line")
     code, out, err = run(capsys, "list", "-d", str(data), "--format", "json")
     assert (code, len(json.loads(out)["queues"])) == (1, 2)
-    assert err.startswith(f"understudy: {note}:1: not a note")
+    assert err.startswith(f"understudy: {note}:1: not a valid note")
 
 
 def test_a_queue_of_another_virtual_host_is_told_apart_and_goes_back_there(

@@ -1,6 +1,5 @@
-"""`understudy quarantine republish` where something goes wrong: a disk that is full, two at once, damage,
-places that are not there, interrupts. What it publishes it has noted before.
-"""
+"""`understudy quarantine republish` under faults: a full disk, two runs at once, damage, missing
+destinations, interrupts. Every message is noted before it is published."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data folder with 1,200 messages of `orders` in quarantine."""
+    """A data directory with 1,200 messages of `orders` in quarantine."""
     Quarantine(RealFiles(), str(tmp_path), 3).export(
         ORDERS, "orders", [entry(number, b"%d" % number) for number in range(1, MANY + 1)]
     )
@@ -52,7 +51,7 @@ def declare(broker: BrokerThread) -> None:
 
 
 def bodies(broker: BrokerThread, queue: str = "orders") -> list[int]:
-    """All that are in the queue."""
+    """The bodies of all messages in the queue."""
     with amqp.Connection(f"{broker.address}") as connection:
         channel, found = connection.channel(), []
         while (message := channel.basic_get(queue, no_ack=True)) is not None:
@@ -76,17 +75,17 @@ def command(data: Path, broker: str, *more: str) -> list[str]:
 
 
 def counts(data: Path) -> tuple[int, int]:
-    """How many are noted as republished, and how many are in doubt."""
+    """How many messages are noted as republished, and how many are in doubt."""
     found = QuarantineFolder(data).summary()
     return sum(row.republished for row in found), sum(row.in_doubt for row in found)
 
 
-# -- nothing is published that cannot be noted
+# -- no publish without a note
 
 
 @pytest.mark.parametrize("before", [0, 300])
 def test_a_full_disk_lets_nothing_be_published(data: Path, broker: BrokerThread, before: int) -> None:
-    """`before`: octets of notes that are there, and that there is room for."""
+    """`before`: octets of notes that exist already, and free octets after them."""
     note = data / "quarantine" / NOTED
     if before:
         note.write_bytes(b'{"queue": "%b", "epoch": 9, "ids": []}\n' % (b"0" * 32))
@@ -105,7 +104,7 @@ def test_a_full_disk_lets_nothing_be_published(data: Path, broker: BrokerThread,
 
 
 def test_the_room_for_the_outcome_is_taken_before_anything_is_published(data: Path) -> None:
-    """Each of a batch with a note of its own is the most that it can take."""
+    """A batch takes most space if each message gets a note of its own."""
     messages = list(QuarantineFolder(data).messages())[:BATCH]
     notes = Notes(data / "quarantine")
     with notes.writing():
@@ -162,7 +161,7 @@ def test_a_second_republish_of_one_quarantine_is_refused(
 ) -> None:
     with Notes(data / "quarantine").writing():
         code, out, err = run(capsys, "republish", "-d", str(data), "-b", str(broker.address))
-    assert (code, out) == (1, "") and "another republish is at work" in err and NOTED in err
+    assert (code, out) == (1, "") and "another republish is running" in err and NOTED in err
     assert bodies(broker) == []
     assert run(capsys, "republish", "-d", str(data), "-b", str(broker.address))[0] == 0
     assert bodies(broker) == list(range(1, MANY + 1))
@@ -186,10 +185,10 @@ def test_two_at_once_publish_each_message_once(data: Path, broker: BrokerThread)
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"frames": "AAAA"}, "'frames': no frame of a message at octet 0"),
+        ({"frames": "AAAA"}, "'frames': invalid frame at octet 0"),
         ({"frames": "%%"}, "'frames': "),
-        ({"routing_key": "x" * 256}, "'routing_key' is no short string of AMQP"),
-        ({"name": "\ud800"}, "'name' is no short string of AMQP"),
+        ({"routing_key": "x" * 256}, "'routing_key' is not a short string of AMQP"),
+        ({"name": "\ud800"}, "'name' is not a short string of AMQP"),
         ({"epoch": True}, "'epoch' is not a int"),
         ({"sequence": -1}, "'sequence' is not from 0 to 9223372036854775807"),
         ({"enqueued_ms": 10**18}, "'enqueued_ms' is not from 0 to 253402300799999"),
@@ -197,8 +196,8 @@ def test_two_at_once_publish_each_message_once(data: Path, broker: BrokerThread)
         ("[" * 100_000, ""),
         ("[]", "not a JSON object"),
         ("\xff", ""),
-        ("cut body", "'frames': a body of 0 octets where 1 are announced"),
-        ("bad header", "'frames': properties that cannot be read: "),
+        ("cut body", "'frames': a body of 0 octets, but 1 are announced"),
+        ("bad header", "'frames': invalid properties: "),
     ],
 )
 def test_it_goes_on_behind_a_record_that_cannot_be_read(
@@ -260,7 +259,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(
     assert f"{data}/quarantine/gone.jsonl:1, octet 0: not a file\n" in err
 
 
-# -- places that are not there, and what no queue takes
+# -- missing destinations, and refused messages
 
 
 @pytest.mark.parametrize(
@@ -274,7 +273,7 @@ def test_a_place_that_is_not_there_is_told_before_anything_is_published(
     code, out, err = run(capsys, "republish", *options, "-d", str(data), "-b", str(broker.address))
     assert (code, out) == (1, "0 of 1,201 messages republished and confirmed\n")
     assert err == (
-        f"understudy: stopped: {what} is not there (0 confirmed, 0 noted, 0 in doubt, 1,201 not sent) "
+        f"understudy: stopped: {what} does not exist (0 confirmed, 0 noted, 0 in doubt, 1,201 not sent) "
         "(republish-stopped)\n"
     )
     assert (bodies(broker), counts(data)) == ([], (0, 0))
@@ -405,7 +404,7 @@ def test_sigterm_ends_it_and_says_how_far_it_came(data: Path, broker: BrokerThre
 def test_what_a_killed_run_had_begun_is_in_doubt(
     data: Path, broker: BrokerThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Killed, it leaves the room that it had taken behind the note as well."""
+    """A killed run also leaves its reserved space behind the note."""
     notes = Notes(data / "quarantine")
     with notes.writing():
         notes.begin(list(QuarantineFolder(data).messages())[:7], "here")

@@ -1,4 +1,4 @@
-"""`understudy quarantine republish` with options that cannot be, and places by the thousand."""
+"""`understudy quarantine republish`: invalid options, and thousands of destinations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.understudy.quarantine.test_republish import bodies, declare
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data folder with three messages of `orders` in quarantine."""
+    """A data directory with three messages of `orders` in quarantine."""
     entries = [entry(number, b"%d" % number) for number in range(1, 4)]
     Quarantine(RealFiles(), str(tmp_path), 3).export(ORDERS, "orders", entries)
     return tmp_path
@@ -45,8 +45,7 @@ def broker() -> Iterator[BrokerThread]:
 def test_a_queue_that_can_have_no_such_name_is_a_wrong_option(
     data: Path, broker: BrokerThread, capsys: pytest.CaptureFixture[str], to: str, why: str
 ) -> None:
-    """With an empty one, as an unset variable of a shell gives it, all went to the queues that it was to keep
-    them out of."""
+    """With an empty name, as from an unset shell variable, all messages would go to their original queues."""
     code, out, err = run(capsys, "republish", "--to", to, "-d", str(data), "-b", str(broker.address))
     assert (code, out) == (2, "")
     assert f"Invalid value for '--to': {why}" in err
@@ -75,7 +74,7 @@ def test_a_ledger_that_cannot_be_kept_is_told_in_a_line(
 def test_thousands_of_queues_that_are_gone_are_in_nobodys_way(
     data: Path, broker: BrokerThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The channel of each question that was answered with 404 stayed taken, and there are 2,047 of them."""
+    """An answer 404 closes a channel. Its number must become free again, because there are only 2,047."""
     (path,) = (data / "quarantine").iterdir()
     record = json.loads(path.read_bytes().splitlines()[0])
     gone = [record | {"queue": f"{1000 + n:032x}", "name": f"reply-{n}"} for n in range(2100)]
@@ -95,6 +94,6 @@ def test_headers_that_fit_into_no_frame_of_the_broker_cost_no_other_message(
         declare(broker)
         code, out, err = run(capsys, "republish", "-d", str(tmp_path), "-b", str(broker.address))
         assert (code, out) == (1, "2 of 3 messages republished and confirmed\n")
-        assert "1 refused: queue 'orders': headers and properties that do not fit into a frame" in err
+        assert "1 refused: queue 'orders': its headers and properties do not fit into a frame" in err
         with amqp.Connection(str(broker.address)) as connection:
             assert connection.channel().queue_declare("orders", passive=True).message_count == 2

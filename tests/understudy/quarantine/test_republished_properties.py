@@ -1,6 +1,5 @@
-"""Headers and properties of a message come back from quarantine with the octets with which they came,
-whatever their field types are: pure, by seeds, and through a real broker, read by pika.
-"""
+"""Headers and properties come back from quarantine with their original octets, whatever their field types: as
+pure functions, by seeds, and through a real broker, read by pika."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def _fixed(tag: str, width: int) -> st.SearchStrategy[bytes]:
 
 
 def _keyed(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """A table, its size first."""
+    """A table, with its size first."""
     pairs = st.lists(st.tuples(_short(), values), max_size=4, unique_by=lambda pair: pair[0])
     return pairs.map(lambda found: write_longstr(b"".join(key + value for key, value in found)))
 
@@ -79,7 +78,7 @@ def message(properties: bytes, body: bytes = b"body") -> Message:
 
 
 def with_entry(table: bytes | None, *added: tuple[str, bytes]) -> bytes:
-    """The table of headers with those behind its own."""
+    """The table of headers with further entries at its end."""
     more = b"".join(write_shortstr(key) + b"S" + write_longstr(value) for key, value in added)
     return write_longstr((table or bytes(4))[4:] + more)
 
@@ -131,7 +130,7 @@ EVERY_TYPE = b"".join(
 def test_pika_reads_back_from_a_broker_what_was_published_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pika tells neither `I` from `l`, nor `S` from `x` of text: so its octets are compared as well."""
+    """pika does not tell `I` from `l`, nor `S` from `x` with text, so the octets are compared as well."""
     came: list[bytes] = []
     decode = pika.BasicProperties.decode
 
