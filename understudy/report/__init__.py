@@ -1,8 +1,8 @@
-"""The HTML reports: one file each, no network, readable on a phone, light or dark.
+"""The HTML reports: one file each, without network access, readable on a phone, light or dark.
 
-`render` takes a result (of the reconciling job, or of `understudy report`; its JSON) and returns the page,
-`write` puts it into a file and the JSON beside it. Called by `understudy reconcile --output`, by `understudy
-report --output` and, through the former, by the demo.
+`render` takes a result as JSON (of the reconciling job, or of `understudy report`) and returns the page.
+`write` saves the page, and the JSON beside it. `understudy reconcile --output` and `understudy report
+--output` call it; the demo uses the former.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["beside", "render", "short_length", "write"]
 
 
 def beside(page: Path) -> Path:
-    """Where the JSON of a report goes: report.html -> report.json."""
+    """Path of the JSON for a report: report.html -> report.json."""
     return page.with_suffix(".json") if page.suffix != ".json" else page.with_suffix(".report.json")
 
 
 def write(answer: Mapping[str, Any], page: Path) -> None:
-    """The page, and beside it the JSON that it was made of. Raises OSError."""
+    """Write the page, and beside it the JSON of its result. Raises OSError."""
     page.write_text(render(answer), encoding="utf-8")
     beside(page).write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")

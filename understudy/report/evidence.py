@@ -1,7 +1,7 @@
-"""Looks up, in the ledger files themselves, the lines that show a finding.
+"""Finds the ledger lines that show a finding.
 
-The reconciling job names them by writer, incarnation and number (`evidence` of a finding); the line that
-stands in the report is read from the file when the report is written. Only files of those writers are opened.
+The reconciling job names them by writer, incarnation and number (`evidence` of a finding). The lines are read
+from the ledger files when the report is written. Only files of those writers are opened.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ Place = tuple[str, int, int]
 JSON_LINES = (".ledger.jsonl", ".ledger.jsonl.zst")
 PARQUET = ".ledger.parquet"
 LONGEST = 4096
-"""Characters of a line that are shown."""
+"""Longest part of a line that is shown, in characters."""
 
 
 def with_lines(answer: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
-    """The same result, in which each piece of evidence has `file` (its name) and `line` (None: not found)."""
+    """The same result, with `file` (a name) and `line` in each piece of evidence. `line` is None if it was
+    not found."""
     wanted: dict[tuple[str, int], set[int]] = defaultdict(set)
     for finding in answer["findings"]:
         for piece in finding.get("evidence") or ():
@@ -47,7 +48,7 @@ def with_lines(answer: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, 
 def find_lines(
     wanted: Mapping[tuple[str, int], set[int]], folders: Sequence[Path]
 ) -> dict[Place, tuple[str, str]]:
-    """File name and line of each wanted record; of a record that is there twice, the first by file name."""
+    """File name and line of each wanted record. If a record occurs twice, the first file by path counts."""
     found: dict[Place, tuple[str, str]] = {}
     for path in _ledgers(folders):
         mine = {who: numbers for who, numbers in wanted.items() if _may_hold(path, *who)}
@@ -66,7 +67,8 @@ def _ledgers(folders: Iterable[Path]) -> list[Path]:
 
 
 def _may_hold(path: Path, writer: str, incarnation: int) -> bool:
-    """Writers name files after themselves; a file of another form of name may hold anybody's records."""
+    """May the file hold records of this writer? Writers name their files after themselves. A file with
+    another kind of name may hold records of any writer."""
     named = re.fullmatch(r"(.*)-(\d+)-\d+", path.name.split(".ledger.")[0])
     return named is None or (named[1], named[2]) == (quote(writer, safe="") or "_", str(incarnation))
 
@@ -80,7 +82,7 @@ def _matching(path: Path, wanted: Mapping[tuple[str, int], set[int]]) -> Iterato
             if record.get("wseq") in wanted.get(who, ()):
                 yield (*who, record["wseq"]), line
     except (OSError, ValueError, EOFError):
-        return  # what cannot be read is named among what is missing
+        return  # the result names unreadable files in `missing`
 
 
 def _lines(path: Path, numbers: set[int]) -> Iterator[tuple[dict[str, Any], str]]:
@@ -106,7 +108,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _rows(path: Path, numbers: set[int]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Rows of a compacted ledger, as the lines they were."""
+    """Rows of a compacted ledger, as JSON lines."""
     import pyarrow.parquet as pq
 
     for row in pq.read_table(path, filters=[("wseq", "in", sorted(numbers))]).to_pylist():

@@ -1,4 +1,4 @@
-"""Result -> HTML, by the templates next to this file. All text is escaped; nothing is fetched."""
+"""Renders a result as HTML, with the templates beside this file. All text is escaped; nothing is fetched."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SHOWN_RANGES = 12
 
 
 def ranges(pairs: Sequence[Sequence[int]], pieces: int) -> str:
-    """Inclusive ranges as text, the first few of them."""
+    """The first inclusive ranges as text. `pieces` is the number of all ranges."""
     shown = ", ".join(f"{a}–{b}" if a != b else f"{a}" for a, b in pairs[:SHOWN_RANGES])
     more = pieces - min(len(pairs), SHOWN_RANGES)
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def milliseconds(value: float | None) -> str:
-    """A length given in ms, as text."""
+    """A duration in ms, as text."""
     return "–" if value is None else spell(value * 1000)
 
 
@@ -44,7 +44,7 @@ def _environment() -> Environment:
 
 
 def render(answer: Mapping[str, Any]) -> str:
-    """The whole page of one result, a run's or a survey's."""
+    """The whole page of a result, of a run or of a survey."""
     if answer.get("kind") == "survey":
         template, view = "survey.html", survey.view(answer)
     else:

@@ -1,7 +1,7 @@
-"""Geometry of the reports' pictures: panels of lines over one axis of time, outages, and what each node was.
+"""Geometry of the reports' pictures: panels of lines over one time axis, outages, and the state of each node.
 
-Pure numbers, in units of the SVG's view box. A picture is drawn twice, for a wide page and for a phone, since
-text that is scaled down with the picture could not be read.
+Pure numbers, in units of the SVG's view box. A picture is drawn twice, for a wide page and for a phone,
+because text that shrinks with the picture cannot be read.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ WIDE, NARROW = 960, 360
 RIGHT = 10
 TOP = 30
 AXIS = 24
-"""Room for the times below the last panel."""
+"""Space for the times below the last panel."""
 BAND, BAND_GAP = 22, 8
 NEAREST = 14
-"""Marks of an axis are no nearer than this."""
+"""Smallest distance between the marks of an axis."""
 LETTER = 7.0
-"""Mean width of a letter of the pictures' font."""
+"""Mean width of a letter in the pictures' font."""
 
 Value = float | None
 
 
 @dataclass(slots=True, frozen=True)
 class Series:
-    """One line of a panel: its class, its name, and a value for each slot of time (None: nothing there)."""
+    """One line of a panel: its CSS class, its name, and a value for each time slot (None: no value)."""
 
     style: str
     legend: str
@@ -38,7 +38,7 @@ class Series:
 
 @dataclass(slots=True, frozen=True)
 class Panel:
-    """What is to be drawn: `log` for durations in microseconds, over decades."""
+    """A panel to draw. `log`: durations in microseconds on a logarithmic scale."""
 
     title: str
     series: Sequence[Series]
@@ -66,13 +66,13 @@ class Line:
     style: str
     legend: str
     pieces: list[str]
-    """Points of polylines; one of a single point is a dot."""
+    """The points of each polyline. Single points are in `dots`."""
     dots: list[tuple[float, float]]
 
 
 @dataclass(slots=True)
 class Drawn:
-    """A panel that has its place."""
+    """A panel with its place in the picture."""
 
     title: str
     top: float
@@ -112,7 +112,7 @@ class Canvas:
         return round(self.picture.left + share * (self.picture.right - self.picture.left), 1)
 
     def panel(self, panel: Panel, slot_us: int) -> None:
-        """Below what is there already. The first slot begins where the picture does."""
+        """Add a panel below the others. The first slot begins at `begin_us`."""
         top = self.bottom + TOP
         drawn = Drawn(panel.title, top, top + panel.height)
         numbers = [value for series in panel.series for value in series.values if value is not None]
@@ -135,7 +135,7 @@ class Canvas:
         self.picture.height = self.bottom
 
     def failovers(self, failovers: Sequence[Mapping[str, Any]], *, labels: bool = True) -> None:
-        """Outages are shaded over all panels and labelled with their length, one below the other."""
+        """Mark promotions, and shade outages across all panels. The labels of outages are staggered."""
         top, bottom = self.picture.panels[0].top, self.picture.panels[-1].bottom
         for failover in failovers:
             self.picture.promotions.append((self.x(failover["ts_us"]), f"{failover['node']} promoted"))
@@ -154,7 +154,7 @@ class Canvas:
             )  # fmt: skip
 
     def bands(self, bands: Sequence[Mapping[str, Any]]) -> None:
-        """Below the panels: a row for each node, with what it was, and in which epoch."""
+        """Add a row for each node below the panels, with the node's states and epochs."""
         top = self.bottom + 8
         for place, node in enumerate(sorted({band["node"] for band in bands})):
             y = top + place * (BAND + BAND_GAP)
@@ -203,7 +203,7 @@ def _log(drawn: Drawn, numbers: Sequence[float]) -> tuple[Callable[[float], floa
 
 
 def _pieces(points: Sequence[tuple[float, float] | None]) -> tuple[list[str], list[tuple[float, float]]]:
-    """Polylines between the places where there is nothing, and lonely points."""
+    """Polylines between the gaps, and single points."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for point in points:
         if point is not None:
@@ -215,7 +215,8 @@ def _pieces(points: Sequence[tuple[float, float] | None]) -> tuple[list[str], li
 
 
 def thin(values: Sequence[Value], most: int, *, worst: bool) -> tuple[list[Value], int]:
-    """At most `most` values, each the mean (or the worst) of so many of `values`; and of how many."""
+    """At most `most` values, each the mean (or with `worst` the maximum) of a group of `values`; and the size
+    of a group."""
     group = max(1, -(-len(values) // most))
     out: list[Value] = []
     for begin in range(0, len(values), group):

@@ -1,4 +1,4 @@
-"""What the page of one reconciled run shows, from the job's result. Pure."""
+"""Contents of the page of one reconciled run, from the job's result. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from understudy.report.scale import spell
 
 WORDS = {"proven": "Proven", "violated": "Violated", "not provable": "Not provable"}
 TOTALS = (
-    ("published", "published", "messages, each counted once however often it was sent"),
+    ("published", "published", "messages; a message that was resent counts once"),
     ("confirmed", "confirmed", "of these, confirmed to their producer"),
     ("received", "received", "ids that a consumer received at least once, over all queues"),
-    ("lost", "lost", "confirmed and gone"),
+    ("lost", "lost", "confirmed, and neither consumed, removed for a reason, nor there at the end"),
     ("duplicated", "duplicated", "received more than once, allowed or not"),
-    ("in_doubt", "in doubt", "sent, and never answered"),
+    ("in_doubt", "in doubt", "sent, but never answered"),
 )
 RATES = (("sent", "published"), ("confirmed", "confirmed"), ("received", "received"))
-LATENCIES = (("p50_us", "half within"), ("p99_us", "99 % within"))
+LATENCIES = (("p50_us", "p50"), ("p99_us", "p99"))
 NARROW_POINTS = 120
 SHOWN_FINDINGS = 60
 
@@ -50,17 +50,17 @@ COLUMNS = (
     ("quarantined", "quarantined"), ("unconfirmed", "unconfirmed"),
 )  # fmt: skip
 RARE = ("quarantined", "unconfirmed")
-"""Columns that are left out where every queue has 0."""
+"""Columns that are left out if they are 0 for every queue."""
 
 
 def columns(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Key and name of the columns of the table of queues."""
+    """Key and heading of each column in the table of queues."""
     some = {key for queue in answer["queues"] for epoch in queue["epochs"] for key in RARE if epoch[key]}
     return [(key, name) for key, name in COLUMNS if key not in RARE or key in some]
 
 
 def draw(answer: Mapping[str, Any], width: int) -> Picture:
-    """Rates, confirm latency below them, then a band for each node; outages shaded over all."""
+    """Rates, confirm latency below them, then a band for each node. Outages are shaded across all panels."""
     line = answer["timeline"]
     slot, begin = int(line["slot_us"]), int(line["start_us"])
     most = NARROW_POINTS if width == NARROW else len(line["sent"]) or 1
@@ -84,7 +84,7 @@ def draw(answer: Mapping[str, Any], width: int) -> Picture:
 
 
 def describe(answer: Mapping[str, Any]) -> str:
-    """The picture in words, for whoever does not see it."""
+    """The picture in words, for readers who do not see it."""
     line = answer["timeline"]
     seconds = int(line["slot_us"]) * len(line["sent"]) / 1e6
     peak = max((value * 1e6 / line["slot_us"] for value in line["confirmed"]), default=0)

@@ -46,8 +46,8 @@ def when(us: int) -> str:
 
 
 def log_marks(values: Iterable[float]) -> list[float]:
-    """Durations in microseconds, about a decade apart, round in their units; two at least. They enclose the
-    positive ones of `values`."""
+    """Round durations in microseconds, about a decade apart, at least two. They enclose the positive
+    `values`."""
     positive = [value for value in values if value > 0] or [1.0]
     low = bisect_right(MARKS, min(positive)) - 1
     high = bisect_left(MARKS, max(positive))
@@ -56,7 +56,7 @@ def log_marks(values: Iterable[float]) -> list[float]:
 
 
 def time_ticks(begin_us: int, end_us: int, most: int) -> list[tuple[int, str]]:
-    """Moments and their text, `most` or fewer: seconds since the beginning, times of the day, or dates."""
+    """About `most` moments and their text: seconds since the beginning, times of the day, or dates."""
     span = max(end_us - begin_us, 1)
     if span <= RELATIVE_UP_TO:
         step = nice(span / SECOND, most)
@@ -70,5 +70,5 @@ def time_ticks(begin_us: int, end_us: int, most: int) -> list[tuple[int, str]]:
 
 
 def spell(us: float) -> str:
-    """A duration, as it is written on a page."""
+    """A duration, as text for a page."""
     return length(us).replace(" us", " µs")

@@ -1,4 +1,4 @@
-"""What the page of `understudy report` shows, from its answer. Pure."""
+"""Contents of the page of `understudy report`, from its answer. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEASURES = (
 )
 NARROW_POINTS = 180
 LABELLED = 6
-"""Failovers up to so many have their outages labelled in the picture."""
+"""Up to this number of failovers, the picture labels their outages."""
 SPARK_WIDTH, SPARK_HEIGHT = 120, 22
 
 
@@ -43,7 +43,7 @@ def day(us: int) -> str:
 
 
 def tiles(answer: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
-    """Name, value and explanation of the figures at the head of the page."""
+    """Name, value and explanation of each figure at the top of the page."""
     totals, latency = answer["totals"], answer["latency"]
 
     def share(name: str, key: str) -> str:
@@ -52,11 +52,11 @@ def tiles(answer: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
     outages = [f["outage_ms"] for f in answer["failovers"] if f["outage_ms"] is not None]
     rate = totals["redelivered"] / totals["received"] if totals["received"] else 0
     return (
-        ("confirmed", f"{totals['confirmed']:,}", "messages that were confirmed to their producer"),
-        ("delivered", f"{totals['received']:,}", "ids that consumers received, repetitions included"),
-        ("confirm, 99 % within", share("confirm", "p99_us"), MEASURES[0][3]),
-        ("end to end, 99 % within", share("end_to_end", "p99_us"), MEASURES[1][3]),
-        ("replication, 99 % within", share("replication", "p99_us"), MEASURES[2][3]),
+        ("confirmed", f"{totals['confirmed']:,}", "messages confirmed to their producer"),
+        ("delivered", f"{totals['received']:,}", "ids that consumers received, including repetitions"),
+        ("confirm, p99", share("confirm", "p99_us"), MEASURES[0][3]),
+        ("end to end, p99", share("end_to_end", "p99_us"), MEASURES[1][3]),
+        ("replication, p99", share("replication", "p99_us"), MEASURES[2][3]),
         ("redelivered", f"{100 * rate:.2g} %", "of the deliveries, flagged redelivered"),
         ("failovers", f"{len(answer['failovers'])}", "promotions after the first"),
         (
@@ -68,7 +68,8 @@ def tiles(answer: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
 
 
 def draw(answer: Mapping[str, Any], width: int) -> Picture:
-    """Rates, each latency, and the share that was redelivered, along time; outages shaded over all."""
+    """Rates, each latency, and the share of redelivered messages over time. Outages are shaded across all
+    panels."""
     slot, rates = answer["slot_us"], answer["rates"]["slots"]
     begin = rates[0]["from_us"] if rates else answer["since_us"]
     most = NARROW_POINTS if width == NARROW else len(rates) or 1
@@ -105,7 +106,7 @@ def _percent(share: float) -> str:
 
 
 def rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One for each row of the table along time: ids, quantiles of each measure, failovers."""
+    """The rows of the table over time: ids, quantiles of each measure, failovers."""
     width = answer["row_us"]
     form = "%d %b %Y" if width >= 86_400_000_000 else "%d %b %H:%M"
     found = {

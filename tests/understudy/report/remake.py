@@ -1,4 +1,5 @@
-"""Makes the stored results anew: `python -m tests.understudy.report.remake` (needs Spark; a minute)."""
+"""Regenerates the stored results: `python -m tests.understudy.report.remake` (needs Spark; takes a
+minute)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ DELAYS = {"confirmed": 3, "received": 40, "replicated": 2}
 
 
 def stretched(ledgers: Ledgers, factor: int, unit_us: int = 0) -> Ledgers:
-    """The same history so many times longer; each kind of answer takes its time, in units."""
+    """The same history, `unit` times longer: every kind of answer takes that much more time."""
     rng = random.Random(4)
     for records in ledgers.records.values():
         for record in records:
@@ -36,7 +37,7 @@ def stretched(ledgers: Ledgers, factor: int, unit_us: int = 0) -> Ledgers:
 
 
 class Days(Pair):
-    """Six days of traffic with days and nights, and two failovers."""
+    """Six days of traffic that rises by day and falls by night, with two failovers."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -64,7 +65,7 @@ class Days(Pair):
         return self.ledgers
 
     def begin(self) -> None:
-        """Who writes, and the first promotion, as in `run` of the parent, which has days of milliseconds."""
+        """The writers and the first promotion, as in the parent's `run`, whose days last milliseconds."""
         for node in (self.primary, self.backup):
             self.note(node.process, "open", name="broker", reason=CLUSTER)
         clients: list[tuple[str, Any]] = [("producer", p) for p in self.producers]
@@ -81,7 +82,7 @@ class Days(Pair):
 
 
 def not_provable(folder: Path) -> None:
-    """A loss in ledgers from which a record of the primary and the seal of a producer are missing."""
+    """A loss in ledgers that lack a record of the primary and the seal of a producer."""
     faults = Faults(Pair(5))
     faults.lose()
     faults.ledgers.write(folder)

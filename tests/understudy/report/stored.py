@@ -1,6 +1,7 @@
-"""Results of real jobs, kept as they were printed: a page can be made of them without Spark.
+"""Results of real jobs, stored as printed, so that pages can be made of them without Spark.
 
-`python -m tests.understudy.report.remake` makes them anew from made histories, when the job's result changes.
+`python -m tests.understudy.report.remake` regenerates them from generated histories, when the job's result
+changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The pages in a real browser, as wide as a phone and as a desk: nothing fetched, nothing too wide.
+"""The pages in a real browser, at the width of a phone and of a desktop: nothing is fetched, nothing is too
+wide.
 
-Without a Chromium these are skipped: a page is only text until something draws it.
+Without Chromium these tests are skipped: only a browser lays out a page.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FLAGS = (
 DEADLINE = 120
 WIDTHS = (390, 1100)
 
-# Each page is looked at in a frame of exactly the width that is meant: a window has a least width.
+# Each page is shown in a frame of exactly the intended width: a window has a minimum width.
 PROBE = """<!doctype html><meta charset="utf-8"><body>%s<pre id="out"></pre><script>
 addEventListener("load", () => {
   const seen = [...document.querySelectorAll("iframe")].map(frame => {
@@ -74,7 +75,7 @@ def test_pages_fit_a_phone_and_a_desk_and_fetch_nothing(tmp_path: Path) -> None:
 
 
 def look(probe: Path, scratch: Path) -> list[dict[str, Any]]:
-    """What the probe's script wrote into its page."""
+    """The results that the probe's script wrote into its page."""
     assert CHROMIUM is not None
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={scratch / 'profile'}", "--dump-dom", probe.as_uri()]
     quiet = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": "disabled:"}

@@ -1,4 +1,4 @@
-"""The lines of findings are found in the files, in every form a ledger has."""
+"""The lines of findings are found in ledger files of every form; each missing thing has advice."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_each_thing_that_may_be_missing_has_its_own_advice(sentence: str) -> Non
 
 
 def test_a_client_that_was_killed_is_not_told_to_start_again() -> None:
-    """Its next life says nothing of what the former one had not noted."""
+    """The client's next ledger does not contain the events that the killed one had not written."""
     broker, *clients = [advice(sentence) for sentence in SENTENCES if "has no end" in sentence]
     assert "start it once more" in broker and len(clients) == 2
     assert all("cannot be proven" in text and "start it" not in text for text in clients)

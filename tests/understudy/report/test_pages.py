@@ -1,4 +1,5 @@
-"""The pages of stored results: well formed, whole, escaped, self-contained, readable in both schemes."""
+"""The pages of stored results: well formed, complete, escaped, self-contained, readable in both color
+schemes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ STYLE = Path(understudy.report.__file__).parent / "templates" / "style.css"
 
 
 class Page(HTMLParser):
-    """Checks that what is opened is closed, and gathers what would be fetched, headings and captions."""
+    """Checks that every opened tag is closed, and gathers fetched resources, headings and captions."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -131,7 +132,7 @@ def test_the_json_lies_beside_the_page(tmp_path: Path) -> None:
 
 
 def luminance(color: str) -> float:
-    """Relative luminance as WCAG 2 has it."""
+    """Relative luminance of WCAG 2."""
     parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

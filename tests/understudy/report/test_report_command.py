@@ -1,4 +1,4 @@
-"""`understudy report`: what is wrong ends in one line and the right status; what is right is printed."""
+"""`understudy report`: an error is one line with the right exit code; a valid report is printed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def call(*arguments: object) -> Result:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Periods that were surveyed; each is answered with the stored result."""
+    """The surveyed periods. Each is answered with the stored result."""
     periods: list[tuple[int, int]] = []
 
     def survey_folders(_folders: Any, since_us: int, until_us: int, **_: Any) -> dict[str, Any]:
