@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -92,6 +93,7 @@ def test_a_full_disk_lets_nothing_be_published(data: Path, broker: BrokerThread,
     size = note.stat().st_size if before else 0
     process = subprocess.run(
         command(data, str(broker.address)), capture_output=True, text=True, timeout=PATIENCE, check=False,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},  # a cut .pyc would break later runs
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size + before, size + before)),
     )  # fmt: skip
     assert (process.returncode, process.stdout) == (1, "0 of 1,200 messages republished and confirmed\n")
