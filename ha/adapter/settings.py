@@ -86,7 +86,7 @@ class HaSettings:
         """Seconds between link heartbeats: a third of the lease, and often enough for `ack_timeout`."""
         return min(self.lease, self.ack_timeout) / 3
 
-    def terms(self) -> dict[str, str]:
+    def compatibility(self) -> dict[str, str]:
         """The settings that a primary and its backups must share, by key of the configuration."""
         register = {"ha.cib_set": self.cib_set} if self.authority == "pacemaker" else {}
         return register | {
@@ -108,5 +108,5 @@ class HaSettings:
             heartbeat=self.heartbeat,
             lease=self.lease,
             peer_patience=min(0.5, self.ack_timeout / 2),
-            terms=self.terms(),
+            compatibility=self.compatibility(),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ha.core.terms import Terms
+from ha.core.compatibility import Compatibility
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,7 +53,7 @@ class Tuning:
     """How long a promotion waits for the answer of a peer."""
     authority_patience: float = 2.0
     """How long an operator waits for the answer of the authority; a commit that is asked for goes on."""
-    terms: Terms = field(default_factory=dict)
+    compatibility: Compatibility = field(default_factory=dict)
     """What the configuration of a primary and of its backups must agree on."""
 
     @property

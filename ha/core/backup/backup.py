@@ -12,6 +12,7 @@ from ha.core import codes
 from ha.core.ack_times import AckTimes
 from ha.core.backup.broker_replicator import BrokerReplicator
 from ha.core.clocks import Clocks
+from ha.core.compatibility import Disagreement
 from ha.core.effects import ClosePeer, SendMethod
 from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
@@ -22,7 +23,6 @@ from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, record_fr
 from ha.core.record.link_end import LinkEnd
 from ha.core.record.local_record import LocalRecord
 from ha.core.role import OwnIdentity
-from ha.core.terms import Disagreement
 from ha.core.tuning import Tuning
 from ha.core.wire.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
 from ha.core.wire.queue_snapshot import encode_have

@@ -50,7 +50,7 @@ class Introductions:
         lineage = self._lineage
         told = hello_answer(
             self._me,
-            self._tuning.terms,
+            self._tuning.compatibility,
             self._membership.status,
             self._local,
             lineage.cluster_id,

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ha.core import codes
 from ha.core.backup.backup import Backup
+from ha.core.compatibility import difference, disagreement
 from ha.core.effects import ExpelPeer, SendMethod
 from ha.core.election.introductions import Introductions
 from ha.core.election.peers import Peers
@@ -23,7 +24,6 @@ from ha.core.record.in_sync_record import Incarnation, is_beyond
 from ha.core.record.lineage import Lineage
 from ha.core.record.local_record import LocalRecord
 from ha.core.role import OwnIdentity
-from ha.core.terms import difference, disagreement
 from ha.core.tuning import Tuning
 from ha.core.wire.hello import join_request
 from ha.core.wire.link import Ack, Method, parse_ack, parse_json, to_json
@@ -216,7 +216,9 @@ class PeerMethods:
         backup, member = self._node.backup, self._membership.member(answer.node_id)
         if backup is not None and not answer.serving:
             backup.reconcile(peer)
-        told = difference(self._tuning.terms, answer.terms, answer.name) if self._node.primary else ""
+        told = ""
+        if self._node.primary is not None:
+            told = difference(self._tuning.compatibility, answer.compatibility, answer.name)
         if told and told != member.differs:
             self._out.warn(codes.SETTINGS_DIFFER.say(node=answer.name, why=told))
         member.differs = told
@@ -228,7 +230,7 @@ class PeerMethods:
             return
         if answer.epoch < self._node.epoch:
             return
-        about = disagreement(peer, answer.name, self._tuning.terms, answer.terms)
+        about = disagreement(peer, answer.name, self._tuning.compatibility, answer.compatibility)
         if about is not None:
             backup.disagree(about)
         else:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.model.values import Position
+from ha.core.compatibility import Compatibility
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.membership import Status
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion
 from ha.core.record.link_end import LinkEnd
 from ha.core.refusal import with_next
 from ha.core.role import OwnIdentity
-from ha.core.terms import Terms
 from understudy.shared.codes import Coded
 
 
@@ -49,7 +49,7 @@ class PeerAnswer:
     follows: str = ""
     """The name of the primary to which it has a link; "" without one."""
     life: str = ""
-    terms: Terms = field(default_factory=dict)
+    compatibility: Compatibility = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from broker.model.values import Position
 from ha.core import codes
+from ha.core.compatibility import Compatibility, compatibility_from_json
 from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
 from ha.core.record.authority import PeerAnswer
 from ha.core.record.in_sync_record import Incarnation, count, label, record_from_json
 from ha.core.record.local_record import LocalRecord
 from ha.core.role import OwnIdentity
-from ha.core.terms import Terms, terms_from_json
 from ha.core.wire.link import VERSION
 from understudy.shared.codes import Coded
 
@@ -23,9 +23,8 @@ COPY = "one of the two data directories is a copy of the other; give one of the 
 
 
 def hello_answer(
-    me: OwnIdentity, terms: Terms, status: Status, local: LocalRecord, cluster_id: str | None, epoch: int,
-    seen: int, position: Position, *, promoting: bool,
-    withheld: bool,
+    me: OwnIdentity, compatibility: Compatibility, status: Status, local: LocalRecord, cluster_id: str | None,
+    epoch: int, seen: int, position: Position, *, promoting: bool, withheld: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """How this node stands. `promoting`: an operator has asked for its promotion, and it does not serve yet.
     `withheld`: it serves without proof, so that clients get nothing.
@@ -49,7 +48,7 @@ def hello_answer(
         "resetting": copy.spoilt,
         "version": VERSION,
         "record": record.as_json() if record is not None else None,
-        "terms": dict(terms),
+        "terms": dict(compatibility),
     }
 
 
@@ -77,7 +76,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             promoting=bool(document.get("promoting", False)),
             withheld=bool(document.get("withheld", False)),
             follows=label(document.get("follows", "")),
-            terms=terms_from_json(document.get("terms", {})),
+            compatibility=compatibility_from_json(document.get("terms", {})),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError(f"a hello that cannot be read: {error!r}") from error

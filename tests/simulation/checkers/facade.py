@@ -40,11 +40,11 @@ from tests.simulation.checkers.messages.no_loss import check_no_loss_1
 from tests.simulation.checkers.messages.rules import Rules18
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.primary.cold_start import ColdStarts12
+from tests.simulation.checkers.primary.compatibility import Compatibility4
 from tests.simulation.checkers.primary.forced import Forced1
 from tests.simulation.checkers.primary.handovers import Handovers6
 from tests.simulation.checkers.primary.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.primary.promotions import Promotions11and19
-from tests.simulation.checkers.primary.terms import Terms4
 from tests.simulation.checkers.records import Promotion, Records, Register
 from tests.simulation.clients.mover import Mover
 from tests.simulation.clients.registrar import Registrar
@@ -106,7 +106,7 @@ class Checkers:
                 machine.on_dial_output, machine.on_dial_ended = links.said, links.ended
         self.events = Events27(self.records)
         self.compared = Compared13()
-        self.terms = Terms4(machines)
+        self.compatibility = Compatibility4(machines)
         self.dating = Dating(plan)
         self.rules = Rules18(rule_users, journal, self.dating)
         self.expiry = Expiry18(clock, [user for user in rule_users if user.plan.timed], self.dating)
@@ -163,7 +163,7 @@ class Checkers:
             self.records.look(machine)
             self.backwards.tick(machine)
             self.divergent.tick(machine)
-            self.terms.tick(machine)
+            self.compatibility.tick(machine)
             self.promotions.tick(machine)
             self.held.tick(machine, self.clock.now)
             self.temporaries.tick(machine)
@@ -255,7 +255,7 @@ class Checkers:
         self.counts["messages under rules looked into"] = self.rules.checked
         self.counts["messages whose time was over"] = self.expiry.checked
         self.counts["dead letters looked into"] = self.rules.deaths.checked
-        self.counts["configurations compared"] = self.terms.checked
+        self.counts["configurations compared"] = self.compatibility.checked
         self.counts["confirms held for long"] = self.held.checked
         self.counts["confirms with fewer backups than wanted"] = self.alone.checked
         self.counts["events of membership looked into"] = self.events.checked

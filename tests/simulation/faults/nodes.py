@@ -167,14 +167,14 @@ def misconfigure(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     if backup is None or not s.kill(backup, draw_death(rng)):
         return
     own = backup.settings
-    other, told = _other_terms(own, rng)
+    other, told = _other_settings(own, rng)
     backup.settings = other
     s.clock.note(f"FAULT: {backup.name} is configured to {told}")
     s.later(0.2 * rng.random(), partial(s.restart, backup))
     s.later(0.2 + plan.length, partial(_put_right, s, backup, own, draw_death(rng)))
 
 
-def _other_terms(own: HaSettings, rng: Random) -> tuple[HaSettings, str]:
+def _other_settings(own: HaSettings, rng: Random) -> tuple[HaSettings, str]:
     """And what is told of them."""
     what = rng.choice(("lease", "policy", "backups"))
     if what == "lease":

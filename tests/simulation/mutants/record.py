@@ -25,7 +25,7 @@ def _agreed(disagreement: Any) -> Any:
 
 def _but_for_the_lease(disagreement: Any) -> Any:
     def broken(peer: int, name: str, mine: Any, theirs: Any) -> Any:
-        lease = [{key: terms[key] for key in terms if "lease" in key} for terms in (mine, theirs)]
+        lease = [{key: each[key] for key in each if "lease" in key} for each in (mine, theirs)]
         return disagreement(peer, name, *lease)
 
     return broken

@@ -15,7 +15,7 @@ from tests.simulation.harness.machines.machine import Machine
 if TYPE_CHECKING:
     from ha.adapter.settings import HaSettings
 
-TERMS: dict[str, Callable[[HaSettings], object]] = {
+COMPATIBILITY: dict[str, Callable[[HaSettings], object]] = {
     "a lease of": lambda settings: settings.lease,
     "a level of": lambda settings: settings.replicate or "all",
     "a policy of": lambda settings: settings.on_backup_loss,
@@ -25,7 +25,7 @@ TERMS: dict[str, Callable[[HaSettings], object]] = {
 """What a confirm, or the safety of a failover, would mean something else by."""
 
 
-class Terms4:
+class Compatibility4:
     """`machines`: all there are."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
@@ -45,7 +45,7 @@ class Terms4:
             if other is machine or other.role() not in SERVING or other.running.core.epoch != epoch:
                 continue
             self.checked += 1
-            for what, read in TERMS.items():
+            for what, read in COMPATIBILITY.items():
                 own, its = read(mine), read(other.settings)
                 if own != its:
                     raise Violation(

@@ -1,4 +1,4 @@
-"""What the configurations of two nodes must agree on before one may be the backup of the other.
+"""Compatibility: the settings that two nodes must share before one may be the backup of the other.
 
 The hello carries it; PeerMethods compares. A lease that differs could be waited out too briefly; a level, a
 loss policy or a number of backups that differs would change, at a failover, what a confirm promises.
@@ -14,11 +14,11 @@ from ha.core.errors import LinkError
 from ha.core.record.in_sync_record import label
 from understudy.shared.codes import Coded
 
-Terms = Mapping[str, str]
+Compatibility = Mapping[str, str]
 """Key of the configuration -> its value, as text."""
 
 
-def terms_from_json(document: object) -> dict[str, str]:
+def compatibility_from_json(document: object) -> dict[str, str]:
     """LinkError if it is not a short table of texts."""
     if not isinstance(document, dict) or len(document) > 100:
         raise LinkError("settings that cannot be read")
@@ -34,7 +34,7 @@ class Disagreement:
     way: str
 
 
-def disagreement(peer: int, name: str, mine: Terms, theirs: Terms) -> Disagreement | None:
+def disagreement(peer: int, name: str, mine: Compatibility, theirs: Compatibility) -> Disagreement | None:
     """Of this node with the one of that name, which serves; None if it may follow it."""
     differs = difference(mine, theirs, name)
     if not differs:
@@ -44,7 +44,7 @@ def disagreement(peer: int, name: str, mine: Terms, theirs: Terms) -> Disagreeme
     return Disagreement(peer, codes.DOES_NOT_JOIN.say(primary=name, why=differs), way)
 
 
-def difference(mine: Terms, theirs: Terms, name: str) -> str:
+def difference(mine: Compatibility, theirs: Compatibility, name: str) -> str:
     """What differs between this node and the one of that name, as a sentence; empty if nothing does."""
     told = [
         f"{key} is {mine.get(key, 'unknown')} here and {theirs.get(key, 'unknown')} on {name}"
@@ -53,5 +53,5 @@ def difference(mine: Terms, theirs: Terms, name: str) -> str:
     return "; ".join(told) + "; these must be the same on all nodes" if told else ""
 
 
-def _differing(mine: Terms, theirs: Terms) -> list[str]:
+def _differing(mine: Compatibility, theirs: Compatibility) -> list[str]:
     return [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.simulation.checker_tests.checked import Pair, violates
-from tests.simulation.checkers.primary.terms import Terms4
+from tests.simulation.checkers.primary.compatibility import Compatibility4
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from tests.simulation.checkers.primary.terms import Terms4
 )
 def test_4_who_catches_up_is_configured_to_the_same(other: dict[str, Any]) -> None:
     pair = Pair(count=1)
-    checker = Terms4(pair.world.machines)
+    checker = Compatibility4(pair.world.machines)
     with mock.patch.object(type(pair.b), "role", lambda self: "catch-up" if self is pair.b else "active"):
         pair.b.settings = replace(pair.b.settings, replicate="all", ack_timeout=9.0)
         checker.tick(pair.b)
