@@ -45,8 +45,8 @@ from ha.core.record.in_sync_record import InSyncRecord
 from ha.core.record.lease import FOR_EVER
 from ha.core.record.lineage import Lineage
 from ha.core.record.local_record import LocalRecord
-from ha.core.record.own_copy import OwnCopy
 from ha.core.record.record_keeper import Outcome, RecordKeeper, record_lost
+from ha.core.record.replica_state import ReplicaState
 from ha.core.refusal import with_next
 from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
@@ -75,7 +75,7 @@ class HaBroker:
         self._membership = Membership(initial)
         self._clocks = Clocks()
         self._out = Outbox()
-        self._local = LocalRecord(record, OwnCopy(incomplete), self._out)
+        self._local = LocalRecord(record, ReplicaState(incomplete), self._out)
         self._authority: Authority = authority if authority is not None else ManualAuthority()
         self.keeper = RecordKeeper(self._local, self._out, self._authority)
         self._primary_model, self._replica_model, self._position = primary_model, replica_model, position
@@ -159,7 +159,7 @@ class HaBroker:
 
     @property
     def incomplete(self) -> bool:
-        return self._local.copy.incomplete
+        return self._local.replica.incomplete
 
     @property
     def cluster_id(self) -> str | None:

@@ -147,7 +147,7 @@ class Backup:
             self._acks.expected(_seconds(answer.get("rest")))
         self._replicator = BrokerReplicator(self._model, record.epoch)
         self._membership.become(Status.CATCH_UP)
-        self._save(record, self._local.copy.incomplete)
+        self._save(record, self._local.replica.incomplete)
         self._last_heard = now
         self._out.log(codes.CATCHING_UP.say(primary=self.primary_name, epoch=record.epoch))
 
@@ -182,7 +182,7 @@ class Backup:
         """The copy is about to be changed. A node that the primary expects stays promotable, unless it starts
         from nothing."""
         if self._expected:
-            self._local.copy.mix()
+            self._local.replica.mix()
         else:
             self._local.mark_incomplete()
         self._model.save_incomplete(record)
@@ -192,10 +192,10 @@ class Backup:
         """A queue was deleted with what it held, and that may have moved to one that is not here yet: there
         is no going back, and it is not promotable until all is here.
         """
-        new = self._model.no_way_back - self._local.copy.ended
+        new = self._model.no_way_back - self._local.replica.ended
         record = self._local.record
         if new and record is not None:
-            self._local.copy.ended |= new
+            self._local.replica.ended |= new
             self._local.mark_incomplete()
             self._model.save_incomplete(record)
             self._out.log(codes.QUEUES_DELETED.say(queues=len(new), primary=self.primary_name))
@@ -218,20 +218,20 @@ class Backup:
         for event in bad:
             if not replicator.wait_for(event.queue):
                 continue
-            self._local.copy.resetting.add(event.queue)
+            self._local.replica.resetting.add(event.queue)
             self._out.log(codes.QUEUE_FETCHED_AGAIN.say(why=event.sentence, primary=self.primary_name))
             self._out.do(SendMethod(peer, Method.RESET_QUEUE, event.queue + event.sentence.encode()[:500]))
 
     def _resetting(self, replicator: BrokerReplicator) -> bool:
         """Are queues being sent again on this link, to a copy that was in sync?"""
-        return replicator.resets > 0 and bool(self._local.copy.resetting)
+        return replicator.resets > 0 and bool(self._local.replica.resetting)
 
     def _whole_again(self, replicator: BrokerReplicator, record: InSyncRecord) -> None:
         """Are the queues that were sent again whole, and on disk?"""
         replicator.forget_deleted()
         if replicator.complete and self._me.who in record.in_sync:
             self._model.let_go()
-            self._local.copy.whole()
+            self._local.replica.complete()
             self._save(record, False)
             self._membership.become(Status.READY)
             self._out.log(codes.READY_AGAIN.say(primary=self.primary_name))
@@ -272,7 +272,7 @@ class Backup:
         record, known = record_from_json(notice.get("record")), self._local.record
         refuse_unfounded(record, known)
         if known is None or record.version > known.version:
-            self._save(record, self._local.copy.incomplete)
+            self._save(record, self._local.replica.incomplete)
         why = notice.get("reason", "")
         self._out.warn(codes.EXCLUDED.say(primary=self.primary_name, why=why))
 
@@ -316,17 +316,17 @@ class Backup:
             if complete and not (isinstance(waits, list) and self._me.node_id in waits):
                 self._expected = False
                 self._acks.included()
-                self._local.copy.whole()
+                self._local.replica.complete()
                 self._save(record, False)
                 self._membership.become(Status.READY)
                 self._out.log(codes.READY.say(primary=self.primary_name))
                 return
             if not complete and not self._expected and not self._resetting(self._replicator):
                 raise LinkError("the record names this node before its copy is complete")
-        self._save(record, self._local.copy.incomplete)
+        self._save(record, self._local.replica.incomplete)
 
     def _save(self, record: InSyncRecord, incomplete: bool) -> None:
-        if record == self._local.record and incomplete == self._local.copy.incomplete:
+        if record == self._local.record and incomplete == self._local.replica.incomplete:
             return
         self._local.save(record, incomplete)
 
@@ -402,7 +402,7 @@ class Backup:
             self._model.keep_what_is_here(None)
         else:
             self._model.go_back()
-        self._local.copy.told_apart(self._model.mark())
+        self._local.replica.told_apart(self._model.mark())
 
     def _unlink(self) -> None:
         self.peer, self._replicator = None, None
@@ -437,8 +437,10 @@ class Backup:
                     else "in sync, but its link is lost"
                 )
             case Status.CATCH_UP:
-                if self._local.copy.resetting:
-                    return f"in the in-sync set, but fetching {len(self._local.copy.resetting)} queues again"
+                if self._local.replica.resetting:
+                    return (
+                        f"in the in-sync set, but fetching {len(self._local.replica.resetting)} queues again"
+                    )
                 replicator = self._replicator
                 if replicator is None or replicator.queues_to_come:
                     whole = replicator.whole if replicator is not None else 0

@@ -206,7 +206,7 @@ class Judge:
 
 
 @dataclass(slots=True, frozen=True)
-class TrustOwnCopy:
+class TrustReplica:
     """If the record names this very process, what it has is whole, and on disk, though its primary died
     before it said so. It is marked before the swap, which may be made without this node living to hear of it.
     """
@@ -283,7 +283,7 @@ class Reply:
 
 Event = Looked | Woken | Read | Judged | Committed | Beaten | HandedOver | GivenUp
 Decision = (
-    AskPeers | ReadAuthority | LookAgain | Judge | TrustOwnCopy | TellCommitted | SawEpoch | Propose
+    AskPeers | ReadAuthority | LookAgain | Judge | TrustReplica | TellCommitted | SawEpoch | Propose
     | LeaveOldPrimary | Learn | Adopt | Owned | Serve | Refuse | Reply
 )  # fmt: skip
 Move = tuple[Attempt | None, tuple[Decision, ...]]
@@ -344,7 +344,7 @@ def _judged(attempt: Attempt, event: Judged, rules: Rules) -> Move:
         old_served=old is None or _has_served(old, event.evidence),
     )  # fmt: skip
     expected = old.version if old is not None else None
-    return attempt, (SawEpoch(event.epoch), TrustOwnCopy(), Propose(record, expected))
+    return attempt, (SawEpoch(event.epoch), TrustReplica(), Propose(record, expected))
 
 
 def _has_served(old: InSyncRecord, evidence: Evidence) -> bool:

@@ -242,8 +242,8 @@ class Promotion:
                 self.settle(now)
             case steps.Judge():
                 self._judge(now)
-            case steps.TrustOwnCopy():
-                self._trust_own_copy()
+            case steps.TrustReplica():
+                self._trust_replica()
             case steps.TellCommitted():
                 if self.attempt is not None and self.attempt.record is not None:
                     epoch = self.attempt.record.epoch
@@ -273,9 +273,9 @@ class Promotion:
         self._peers.ask_anew()
         self._ask_all()
 
-    def _trust_own_copy(self) -> None:
+    def _trust_replica(self) -> None:
         record = self._local.record
-        if self._local.copy.incomplete and record is not None and self._me.who in record.in_sync:
+        if self._local.replica.incomplete and record is not None and self._me.who in record.in_sync:
             self._local.save(record, False)
 
     def _leave_old_primary(self, keep_all: bool, now: float) -> None:

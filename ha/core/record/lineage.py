@@ -74,5 +74,5 @@ class Lineage:
         if self.cluster_id not in (None, record.cluster_id):
             return
         if known is None or (known.cluster_id == record.cluster_id and record.version > known.version):
-            self._local.save(record, self._local.copy.incomplete)
+            self._local.save(record, self._local.replica.incomplete)
             self.learn(record)

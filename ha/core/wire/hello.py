@@ -29,7 +29,7 @@ def hello_answer(
     """How this node stands. `promoting`: an operator has asked for its promotion, and it does not serve yet.
     `withheld`: it serves without proof, so that clients get nothing.
     """
-    record, copy = local.record, local.copy
+    record, replica = local.record, local.replica
     return {
         "node_id": me.node_id,
         "name": me.name,
@@ -44,8 +44,8 @@ def hello_answer(
         "promoting": promoting,
         "withheld": withheld,
         "position": list(position),
-        "incomplete": copy.incomplete,
-        "resetting": copy.spoilt,
+        "incomplete": replica.incomplete,
+        "resetting": replica.spoilt,
         "version": VERSION,
         "record": record.as_json() if record is not None else None,
         "terms": dict(compatibility),

@@ -70,7 +70,7 @@ def test_the_way_to_serving() -> None:
     judged = steps.Judged(1.0, granted, evidence(newest=OLD), OLD, 2, "cluster")
     attempt, decisions = steps.step(attempt, judged, RULES)
     assert attempt is not None and attempt.step is PromotionStep.COMMITTING and attempt.record == NEW
-    assert kinds(decisions) == ["SawEpoch", "TrustOwnCopy", "Propose"]
+    assert kinds(decisions) == ["SawEpoch", "TrustReplica", "Propose"]
     attempt, decisions = steps.step(attempt, steps.Committed(2.0, Said("a", 1, 1.5)), RULES)
     assert attempt is not None and attempt.step is PromotionStep.WAITING
     assert attempt.serve_at == 2.0 + RULES.lease, "a lease after now: the old owner's set does not have it"

@@ -102,7 +102,7 @@ def test_a_backup_that_takes_too_long_over_it_is_excluded_and_joins_anew() -> No
     b.syncing = True
     pair.until(lambda: b.status == "ready")
     pair.run(0.1)
-    assert equal(pair) and not b.running.core._local.copy.resetting
+    assert equal(pair) and not b.running.core._local.replica.resetting
 
 
 def test_only_a_backup_in_sync_may_ask_and_only_for_a_queue() -> None:

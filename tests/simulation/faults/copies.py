@@ -57,7 +57,7 @@ def _when_fetching(
 ) -> None:  # fmt: skip
     if backup.life != life or backup.node is None or primary.node is None or not looks:
         return
-    if not backup.running.core._local.copy.resetting:
+    if not backup.running.core._local.replica.resetting:
         s.later(
             GLANCE, partial(_when_fetching, s, plan, rng, primary, backup, life, then, looks - 1)
         )  # fmt: skip

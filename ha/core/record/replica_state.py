@@ -1,4 +1,4 @@
-"""OwnCopy: how complete this node's copy of the queues is, in memory and on its disk.
+"""ReplicaState: how complete this node's copy of the queues is, in memory and on its disk.
 
 Owner: LocalRecord. Pure; the roles report what happens to the copy.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class OwnCopy:
+class ReplicaState:
     incomplete: bool = False
     """It was being changed when this node last stopped, or is now: not all of it may be there."""
     resetting: set[bytes] = field(default_factory=set)
@@ -48,7 +48,7 @@ class OwnCopy:
         self._mixed, self._told_apart_at = False, None
         return True
 
-    def whole(self) -> None:
+    def complete(self) -> None:
         """All is here, and on disk."""
         self.resetting.clear()
         self.ended.clear()
