@@ -33,10 +33,10 @@ from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
 from ha.adapter.replica.bad_events import bad_events, not_taken, out_of_line
+from ha.adapter.replica.pending_drops import PendingDrops
 from ha.adapter.replica.queue_words import gone_words
 from ha.adapter.replica.still_to_come import StillToCome
 from ha.adapter.replica.told_definitions import ToldDefinitions
-from ha.adapter.replica.withheld import Withheld
 from ha.core.errors import LinkError
 from ha.core.ports import BadEvent, Dropped, IdsByEpoch
 from ha.core.record.in_sync_record import InSyncRecord
@@ -68,7 +68,7 @@ class ReplicaVhost:
         """Queues of which messages were still to come when the store was last told of their ends."""
         self._still_to_come = StillToCome()
         self._told = ToldDefinitions()
-        self._withheld: Withheld | None = None
+        self._pending_drops: PendingDrops | None = None
         """While a primary that expects this node has not yet told it everything."""
         self.position = ORIGIN
         """The newest batch, or definitions, that went into the model and to the store."""
@@ -90,38 +90,40 @@ class ReplicaVhost:
 
     def keep_what_is_here(self, epoch: int | None) -> None:
         if epoch is None:
-            self._withheld = None
-        elif self._withheld is None:
+            self._pending_drops = None
+        elif self._pending_drops is None:
             queues = self._vhosts.queues_by_uuid.values()
-            self._withheld = Withheld(epoch, {q.uuid: (q.replica.ids(), q.replica.ends()) for q in queues})
+            self._pending_drops = PendingDrops(
+                epoch, {q.uuid: (q.replica.ids(), q.replica.ends()) for q in queues}
+            )
         else:
-            self._withheld.begin_again()
+            self._pending_drops.begin_again()
 
     @property
     def no_way_back(self) -> frozenset[bytes]:
-        return frozenset(self._withheld.ended if self._withheld is not None else ())
+        return frozenset(self._pending_drops.ended if self._pending_drops is not None else ())
 
     def let_go(self) -> None:
-        withheld, self._withheld = self._withheld, None
+        pending, self._pending_drops = self._pending_drops, None
         gone = self._still_to_come.all_here(self._vhosts.deleted_queues)
-        if withheld is not None:
-            for uuid, beyond in withheld.beyond.items():
+        if pending is not None:
+            for uuid, beyond in pending.beyond.items():
                 if (queue := self._vhosts.queues_by_uuid.get(uuid)) is not None:
                     self._export(queue, beyond)
-            gone += [*withheld.told, *withheld.dropped]
+            gone += [*pending.told, *pending.dropped]
         for record in gone:
             self._apply(record)
         if gone:
             self._append(self.position, gone)
-        if withheld is not None and gone:
-            self._ledger.batch(Batch(self.position, 0, list(withheld.told)), BACKUP)
+        if pending is not None and gone:
+            self._ledger.batch(Batch(self.position, 0, list(pending.told)), BACKUP)
 
     def go_back(self) -> None:
-        withheld, self._withheld = self._withheld, None
-        if withheld is None:
+        pending, self._pending_drops = self._pending_drops, None
+        if pending is None:
             return
         for queue in self._vhosts.queues_by_uuid.values():
-            held, ends = withheld.before.get(queue.uuid, ({}, {}))
+            held, ends = pending.before.get(queue.uuid, ({}, {}))
             if came := minus(queue.replica.ids(), held):
                 self._export(queue, minus(came, had(ends)))
                 for epoch, ids in came.items():
@@ -136,8 +138,8 @@ class ReplicaVhost:
 
     def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
         records = self._decode(payload)
-        if self._withheld is not None:
-            records, payload = self._withheld.split(records), b""
+        if self._pending_drops is not None:
+            records, payload = self._pending_drops.split(records), b""
         apply = self._vhosts.apply
         bad: list[BadEvent] = []
         own: list[Record] = []
@@ -172,8 +174,8 @@ class ReplicaVhost:
         found = self._vhosts.queues_by_uuid.get(queue)
         if found is not None:
             self._export(found, minus(found.snapshot(), had(found.replica.ends())))
-            if self._withheld is not None:
-                self._withheld.end(queue)
+            if self._pending_drops is not None:
+                self._pending_drops.end(queue)
 
     def _ends_with(self, entry: EntryDelete) -> list[Record]:
         """Queues of this node alone, which the link does not know, end with their virtual host: keep their
@@ -299,8 +301,8 @@ class ReplicaVhost:
         deleted = told.deleted_queues.get(queue.uuid)
         beyond = minus(queue.snapshot(), had(deleted.ends if deleted is not None else {}))
         count = self._export(queue, beyond)
-        if self._withheld is not None and queue.scope & Scope.LINK:
-            self._withheld.end(queue.uuid)
+        if self._pending_drops is not None and queue.scope & Scope.LINK:
+            self._pending_drops.end(queue.uuid)
         told.dropped.append(gone_words(queue.title, count, there=there, ended=deleted is not None))
         return [
             QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE),
@@ -356,8 +358,8 @@ class ReplicaVhost:
         if extra:
             now, beyond = extra, minus(extra, had(found.replica.ends()))
             quarantined = total(beyond)
-            if self._withheld is not None:
-                later = self._withheld.drop(queue, extra, beyond)
+            if self._pending_drops is not None:
+                later = self._pending_drops.drop(queue, extra, beyond)
                 now, beyond = minus(extra, later), minus(beyond, later)
             self._export(found, beyond)
             for epoch, gone in now.items():

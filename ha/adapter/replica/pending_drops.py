@@ -1,4 +1,4 @@
-"""Withheld: the drops that an expected member has been told of and has not made yet.
+"""PendingDrops: the drops that an expected member has been told of and has not made yet.
 
 Owner: ReplicaVhost. While such a member catches up it can be promoted, and nothing that it is told is
 confirmed to any publisher before its copy is complete. Queues come one after the other: a message that moved
@@ -21,7 +21,7 @@ from ha.core.ports import IdsByEpoch
 
 
 @dataclass(slots=True)
-class Withheld:
+class PendingDrops:
     """`since`: the epoch in which the member was expected first; no client was told that anything of it is
     safe."""
 
