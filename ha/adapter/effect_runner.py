@@ -18,20 +18,20 @@ from ha.core.effects import (
     ClosePeer,
     Effect,
     ExpelPeer,
-    HoldInput,
+    FenceOutput,
     Log,
     Note,
+    PauseInput,
     ReadRegister,
     Redial,
-    Resume,
+    ResumeInput,
+    ResumeOutput,
     SaveRecord,
     SendMethod,
     SendStream,
     StartServing,
     StopServing,
     SwapRegister,
-    TakeInput,
-    Withhold,
 )  # fmt: skip
 from ha.core.errors import LinkError
 from ha.core.record.authority import FORCED
@@ -92,7 +92,7 @@ class EffectRunner:
         match effect:
             case SendStream() | SendMethod() | ClosePeer() | ExpelPeer():
                 self._to_peer(effect)
-            case Withhold() | Resume() | HoldInput() | TakeInput():
+            case FenceOutput() | ResumeOutput() | PauseInput() | ResumeInput():
                 self._gate(effect)
             case StartServing() | StopServing() | Announce():
                 self._role(effect, now)
@@ -128,17 +128,17 @@ class EffectRunner:
             case _:
                 assert_never(effect)
 
-    def _gate(self, effect: Withhold | Resume | HoldInput | TakeInput) -> None:
+    def _gate(self, effect: FenceOutput | ResumeOutput | PauseInput | ResumeInput) -> None:
         """Fence or release the clients' output, pause or resume their input."""
         broker = self._node.broker
         match effect:
-            case Withhold():
+            case FenceOutput():
                 broker.fence_output()
-            case Resume():
+            case ResumeOutput():
                 broker.resume_output()
-            case HoldInput():
+            case PauseInput():
                 broker.pause_input()
-            case TakeInput():
+            case ResumeInput():
                 broker.resume_input()
             case _:
                 assert_never(effect)

@@ -80,25 +80,25 @@ class SwapRegister:
 
 
 @dataclass(slots=True, frozen=True)
-class Withhold:
+class FenceOutput:
     """The proof of being primary is too old: nothing that confirms or delivers may leave from now on, what
     was produced before in this very tick included. Carried out before any output of the tick is taken.
     """
 
 
 @dataclass(slots=True, frozen=True)
-class Resume:
-    """The leadership lease is renewed: withheld output may leave, and messages are delivered again."""
+class ResumeOutput:
+    """The leadership lease is renewed: fenced output may leave, and messages are delivered again."""
 
 
 @dataclass(slots=True, frozen=True)
-class HoldInput:
+class PauseInput:
     """A switchover has begun: read nothing more from clients, and deliver nothing new to them. Replies and
-    confirms that are due go out. Ends with TakeInput, or with StopServing."""
+    confirms that are due go out. Ends with ResumeInput, or with StopServing."""
 
 
 @dataclass(slots=True, frozen=True)
-class TakeInput:
+class ResumeInput:
     """It came to nothing: serve as before."""
 
 
@@ -121,7 +121,7 @@ class StartServing:
 @dataclass(slots=True, frozen=True)
 class StopServing:
     """From now on confirm, deliver and accept nothing; close clients with 320 and `reason`. Output that is
-    being withheld is dropped."""
+    fenced is dropped."""
 
     reason: str
 
@@ -171,6 +171,7 @@ class Announce:
 
 Effect = (
     SendMethod | SendStream | ClosePeer | ExpelPeer | Redial | SaveRecord | ReadRegister | SwapRegister
-    | Withhold | Resume | HoldInput | TakeInput | AdoptCluster | StartServing | StopServing | Answer | Log
+    | FenceOutput | ResumeOutput | PauseInput | ResumeInput | AdoptCluster | StartServing | StopServing
+    | Answer | Log
     | Note | Announce
 )  # fmt: skip

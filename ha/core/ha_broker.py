@@ -186,7 +186,7 @@ class HaBroker:
         return self._out.take()
 
     def admit(self, *, peer: bool) -> Admission:
-        soon = self.withheld or self.promotion.committed is not None or self.switchover.draining
+        soon = self.output_fenced or self.promotion.committed is not None or self.switchover.draining
         if self.backup is not None and self.backup.is_target:
             soon = soon or self.backup.linked or self.promotion.active
         return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
@@ -272,12 +272,12 @@ class HaBroker:
         return self.primary.lease.until if self.primary is not None else FOR_EVER
 
     @property
-    def withheld(self) -> bool:
+    def output_fenced(self) -> bool:
         """It serves, and clients get nothing: its proof of being primary is too old."""
-        return self.primary is not None and self.primary.lease.withheld
+        return self.primary is not None and self.primary.lease.expired
 
     def heed_lease(self, now: float) -> None:
-        """Withhold what confirms or delivers, as long as the proof is too old."""
+        """Fence the clients' output as long as the leadership lease has expired."""
         if self.primary is not None and self.primary.heed_lease(now):
             self.proof.seek_at = now
 
@@ -371,7 +371,7 @@ class HaBroker:
         """
         if self.status.serves:
             already = f"already {self.status.value} in epoch {self._epoch}"
-            if self.withheld:
+            if self.output_fenced:
                 doubt = codes.PROMOTE_LEASE_EXPIRED.say(already=already)
                 way = "have a backup or the authority answer it; if none can, end it and promote a backup"
                 self._out.do(refused(token, with_next(doubt, way)))
@@ -417,7 +417,7 @@ class HaBroker:
             self.epoch,
             self._position(),
             promoting=self.promotion.active,
-            withheld=self.withheld,
+            output_fenced=self.output_fenced,
             follows=self.backup.primary_name if self.backup is not None and self.backup.linked else "",
         )
 

@@ -10,16 +10,16 @@ from ha.core.effects import (
     ClosePeer,
     Effect,
     ExpelPeer,
-    HoldInput,
-    Resume,
+    FenceOutput,
+    PauseInput,
+    ResumeInput,
+    ResumeOutput,
     SaveRecord,
     SendMethod,
     SendStream,
     StartServing,
     StopServing,
     SwapRegister,
-    TakeInput,
-    Withhold,
 )  # fmt: skip
 from ha.core.record.in_sync_record import Incarnation, InSyncRecord
 from ha.core.wire.link import Frame, Method, parse_json
@@ -50,14 +50,14 @@ def describe(effect: Effect) -> str | None:
         case SwapRegister(expected=expected, record=record):
             what = f"{epoch_text(expected.epoch)}.{expected.revision}" if expected is not None else "nothing"
             return f"ask the register to replace {what} by {record_line(record)}"
-        case HoldInput():
-            return "hold the input of clients"
-        case TakeInput():
-            return "take the input of clients"
-        case Withhold():
-            return "withhold"
-        case Resume():
-            return "go on"
+        case PauseInput():
+            return "pause input"
+        case ResumeInput():
+            return "resume input"
+        case FenceOutput():
+            return "fence output"
+        case ResumeOutput():
+            return "resume output"
         case ClosePeer(text=text) | ExpelPeer(text=text):
             return None if text == "this is myself" else f"close: {readable(text)}"
         case _:

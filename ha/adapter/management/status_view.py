@@ -42,7 +42,7 @@ def status_of(
         "paged": vhosts.paged,
         "version": VERSION,
         "primary": _primary(core, me),
-        "withheld": core.withheld,
+        "withheld": core.output_fenced,
         "promoting": core.promotion.active,
         "owner": core.record.owner_name if core.record is not None else None,
         "dequeues": {

@@ -44,7 +44,7 @@ class SourceVhost:
         if not self._vhost.serving:
             primary = core.known_primary()
             refusal = f"it does not serve ({core.status.value})" + (f"; {primary} does" if primary else "")
-        elif core.withheld:
+        elif core.output_fenced:
             refusal = "it cannot prove to be the primary"
         record = core.record
         members = {me.node_id}

@@ -44,7 +44,7 @@ class Introductions:
         self._peers = peers
 
     def document(
-        self, epoch: int, position: Position, *, promoting: bool, withheld: bool, follows: str
+        self, epoch: int, position: Position, *, promoting: bool, output_fenced: bool, follows: str
     ) -> dict[str, Any]:
         """How this node stands, as it tells others."""
         lineage = self._lineage
@@ -58,7 +58,7 @@ class Introductions:
             lineage.seen,
             position,
             promoting=promoting,
-            withheld=withheld,
+            output_fenced=output_fenced,
         )
         return told | {"follows": follows}
 

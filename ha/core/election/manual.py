@@ -61,7 +61,7 @@ class ManualAuthority:
             # Each of the two would take what the record says for its own.
             return _no(codes.PROMOTE_IDENTITY_COPIED.say(fault=e.copies[0]), "")
         for answer in e.answers.values():
-            if answer.serving and not (answer.withheld and self.ARBITRATES):
+            if answer.serving and not (answer.output_fenced and self.ARBITRATES):
                 if _catches_up_with(answer.node_id, e):
                     return _no(
                         codes.PROMOTE_CATCHING_UP.say(primary=answer.name, epoch=answer.epoch),

@@ -16,7 +16,7 @@ from typing import Protocol, assert_never
 from broker.model.values import Position
 from ha.core import codes
 from ha.core.clocks import Clocks
-from ha.core.effects import Announce, Answer, HoldInput, SendMethod, TakeInput, refused
+from ha.core.effects import Announce, Answer, PauseInput, ResumeInput, SendMethod, refused
 from ha.core.election import plan as steps
 from ha.core.election.plan import (
     Candidate,
@@ -99,7 +99,7 @@ class Switchover:
             self._reply(token, with_next(said, "ask that one" if found else "promote one"))
         elif to in (me.name, me.node_id):
             self._reply(token, f"{me.name} serves already, in epoch {primary.epoch}")
-        elif primary.lease.withheld:
+        elif primary.lease.expired:
             said = codes.SWITCHOVER_LEASE_EXPIRED.say()
             way = "ask again when its status shows a proof; if it gets none, end it and promote the backup"
             self._reply(token, with_next(said, way))
@@ -170,7 +170,7 @@ class Switchover:
             and self._position() >= position
             and self._model.all_answered()
             and not self._keeper.busy
-            and not primary.lease.withheld
+            and not primary.lease.expired
         )
 
     def _answered(self, plan: SwitchoverPlan, target: RemoteBackup) -> bool:
@@ -224,7 +224,7 @@ class Switchover:
             case steps.Drain():
                 primary.drains = True
                 self._out.log(codes.SWITCHOVER_BEGINS.say(target=plan.name))
-                self._out.do(Announce("switchover", plan.target.node_id, plan.name, ""), HoldInput())
+                self._out.do(Announce("switchover", plan.target.node_id, plan.name, ""), PauseInput())
             case steps.ServeOn(why):
                 self._serve_on(primary, plan, why)
             case steps.Tell(off):
@@ -251,7 +251,7 @@ class Switchover:
 
     def _serve_on(self, primary: Primary, plan: SwitchoverPlan, why: str) -> None:
         primary.drains = False
-        self._out.do(TakeInput())
+        self._out.do(ResumeInput())
         self._out.log(codes.SWITCHOVER_CALLED_OFF.say(target=plan.name, why=why))
 
     def _end(self, plan: SwitchoverPlan, said: Coded | str) -> None:

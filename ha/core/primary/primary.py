@@ -19,7 +19,7 @@ from broker.model.values import Position
 from ha.core import codes
 from ha.core.clocks import Clocks
 from ha.core.deadlines import earliest
-from ha.core.effects import Announce, ClosePeer, Redial, Resume, SendMethod, Withhold
+from ha.core.effects import Announce, ClosePeer, FenceOutput, Redial, ResumeOutput, SendMethod
 from ha.core.errors import Broken, LinkError
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
@@ -347,17 +347,17 @@ class Primary:
         self.lease.proven(min(rivals, default=known))
 
     def heed_lease(self, now: float) -> bool:
-        """Begin to withhold, or end it, as the age of the proof has it; whether it begins now."""
+        """Fence the clients' output, or resume it, as the lease has it; whether the fence begins now."""
         if not self.lease.change(now):
             return False
-        if self.lease.withheld:
-            self._out.do(Withhold(), Redial())
+        if self.lease.expired:
+            self._out.do(FenceOutput(), Redial())
             self._out.warn(codes.LEASE_EXPIRED.say())
             self._next_beat = now
         else:
-            self._out.do(Resume())
+            self._out.do(ResumeOutput())
             self._out.log(codes.LEASE_RENEWED.say())
-        return self.lease.withheld
+        return self.lease.expired
 
     def _all(self) -> Iterator[RemoteBackup]:
         """Those that count although they are being excluded, too."""
@@ -467,7 +467,7 @@ class Primary:
         if self._hungry:
             return self._ticked_at
         return earliest(
-            None if self.lease.withheld else self.lease.until,
+            None if self.lease.expired else self.lease.until,
             self._next_beat if self.backups or self._leaving else None,
             *[b.verdict_at(self._tuning, self._awake_since) + TICK for b in self.backups.values()],
         )
@@ -476,8 +476,8 @@ class Primary:
 
     def reason(self) -> str:
         return reason_of(
-            self.backups.values(), [b.name for b, _ in self._leaving.values()], withheld=self.lease.withheld,
-            held=self.held(),
+            self.backups.values(), [b.name for b, _ in self._leaving.values()],
+            output_fenced=self.lease.expired, held=self.held(),
         )  # fmt: skip
 
     def held(self) -> Coded | None:

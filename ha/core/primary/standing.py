@@ -21,10 +21,10 @@ JOINING = (Phase.ASKED, Phase.WAITING, Phase.CATCHING)
 
 
 def reason_of(
-    backups: Iterable[RemoteBackup], leaving: Sequence[str], *, withheld: bool, held: Coded | None
+    backups: Iterable[RemoteBackup], leaving: Sequence[str], *, output_fenced: bool, held: Coded | None
 ) -> str:
     """`leaving`: names of those whose exclusion is being committed; `held`: see `held_words`."""
-    if withheld:
+    if output_fenced:
         return "primary, but the proof of that is too old: nothing is confirmed or delivered for now"
     if leaving:
         return f"serving; confirms wait until the exclusion of {', '.join(leaving)} is committed"

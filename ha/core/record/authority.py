@@ -44,7 +44,7 @@ class PeerAnswer:
     promoting: bool = False
     """Its own promotion is being decided: of two that ask at once, neither may build on the other's
     silence."""
-    withheld: bool = False
+    output_fenced: bool = False
     """It serves, and cannot prove that it is the primary: clients get nothing from it."""
     follows: str = ""
     """The name of the primary to which it has a link; "" without one."""

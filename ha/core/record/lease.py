@@ -1,6 +1,6 @@
 """Lease: how long this node may act on being primary without new proof; and the proof that peers can give.
 
-Owner: Primary, one per term of serving, which dates the proof and heeds the expiry; the node withholds.
+Owner: Primary, one per term of serving, which dates the proof and heeds the expiry; the node fences output.
 Dates are on this node's own clock, and of the moment at which it *asked*: an answer that lay about while the
 process was stopped proves nothing of now.
 """
@@ -15,14 +15,14 @@ FOR_EVER = float("inf")
 
 
 class Lease:
-    """One term. `until`: from then on nothing that confirms or delivers may leave; `withheld`: nothing
-    does.
+    """One term. `until`: from then on nothing that confirms or delivers may leave; `expired`:
+    nothing does.
     """
 
     def __init__(self, length: float, proven_at: float) -> None:
         self.length = length
         self.until = proven_at + length
-        self.withheld = False
+        self.expired = False
 
     def proven(self, at: float) -> None:
         """The proof is as old as that. It may be older than the one before: a rival has been added."""
@@ -30,13 +30,13 @@ class Lease:
 
     def holds(self, now: float) -> bool:
         """It is proven, and was all the time."""
-        return not self.withheld and now < self.until
+        return not self.expired and now < self.until
 
     def change(self, now: float) -> bool:
-        """Whether withholding is to begin, or to end; it has, on return."""
+        """Set `expired`; whether it has changed since this was last asked."""
         expired = now >= self.until
-        changed = expired is not self.withheld
-        self.withheld = expired
+        changed = expired is not self.expired
+        self.expired = expired
         return changed
 
 

@@ -24,10 +24,10 @@ COPY = "one of the two data directories is a copy of the other; give one of the 
 
 def hello_answer(
     me: OwnIdentity, compatibility: Compatibility, status: Status, local: LocalRecord, cluster_id: str | None,
-    epoch: int, seen: int, position: Position, *, promoting: bool, withheld: bool,
+    epoch: int, seen: int, position: Position, *, promoting: bool, output_fenced: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """How this node stands. `promoting`: an operator has asked for its promotion, and it does not serve yet.
-    `withheld`: it serves without proof, so that clients get nothing.
+    `output_fenced`: it serves without proof, so that clients get nothing.
     """
     record, replica = local.record, local.replica
     return {
@@ -42,7 +42,7 @@ def hello_answer(
         "status": status.value,
         "serving": status.serves,
         "promoting": promoting,
-        "withheld": withheld,
+        "withheld": output_fenced,
         "position": list(position),
         "incomplete": replica.incomplete,
         "resetting": replica.spoilt,
@@ -74,7 +74,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             number=count(document.get("number", 0)),
             seen=count(document.get("seen", 0)),
             promoting=bool(document.get("promoting", False)),
-            withheld=bool(document.get("withheld", False)),
+            output_fenced=bool(document.get("withheld", False)),
             follows=label(document.get("follows", "")),
             compatibility=compatibility_from_json(document.get("terms", {})),
         )

@@ -99,7 +99,7 @@ def test_a_primary_frozen_past_its_lease_wakes_and_says_nothing_to_clients(autho
         seen += client.output() if a.status == "active" else b""
     assert seen == b""
     last = client.output()
-    assert last[7:11] == b"\0\x0a\0\x32", "connection.close, and nothing of what was withheld before it"
+    assert last[7:11] == b"\0\x0a\0\x32", "connection.close, and nothing of what was fenced before it"
     assert b"CONNECTION_FORCED" in last and last.count(b"\xce") == 1
     pair.until(lambda: a.status == "ready")
 

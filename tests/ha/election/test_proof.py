@@ -16,13 +16,13 @@ from tests.ha.election.test_lease import up
 
 def test_a_lease_ends_at_the_instant_and_may_be_shortened() -> None:
     lease = Lease(3.0, 10.0)
-    assert not lease.change(12.999) and not lease.withheld
-    assert lease.change(13.0) and lease.withheld
+    assert not lease.change(12.999) and not lease.expired
+    assert lease.change(13.0) and lease.expired
     assert not lease.change(13.1)
     lease.proven(11.0)
-    assert lease.change(13.1) and not lease.withheld
+    assert lease.change(13.1) and not lease.expired
     lease.proven(9.0)
-    assert lease.change(13.1) and lease.withheld
+    assert lease.change(13.1) and lease.expired
 
 
 def test_a_round_is_done_when_all_answered_failed_or_had_their_time() -> None:

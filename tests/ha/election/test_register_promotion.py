@@ -102,7 +102,7 @@ def test_a_forced_promotion_of_one_that_was_excluded_waits_for_the_lease_all_the
     answers = manage(pair, b, "promote", force_lossy=True)
     while not answers:
         pair.run(0.005)
-        hosts = [h for h in pair.hosts if h.running.vhost.serving and not h.running.core.withheld]
+        hosts = [h for h in pair.hosts if h.running.vhost.serving and not h.running.core.output_fenced]
         assert len(hosts) < 2, f"two serve: {a.log[-2:]}, {b.log[-2:]}"
     assert answers[0]["ok"], answers
     assert serving(pair) == ["b"]

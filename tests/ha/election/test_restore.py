@@ -38,7 +38,7 @@ def test_a_record_that_is_lost_is_put_back_and_nothing_stops(instead: str, alone
     position = pair.publish(a, "q", "x")
     pair.until(lambda: pair.confirmed(a, position), 0.5)
     pair.run(4.0)
-    assert a.status == "active" and not a.running.core.withheld
+    assert a.status == "active" and not a.running.core.output_fenced
     assert len(a.told(codes.RECORD_LOST)) == 1
     if not alone:
         pair.kill(a)

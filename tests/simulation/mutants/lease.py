@@ -54,7 +54,7 @@ MUTANTS = (
         (Patch(Backup, "heartbeat", _own_time),),
     ),
     Mutant(
-        "withhold deliveries and let confirms go",
+        "fence deliveries and let confirms go",
         "Without proof nothing is delivered any more, but what was published before is confirmed.",
         (28,),
         (Patch(ServerConnection, "withheld", always(False)),),

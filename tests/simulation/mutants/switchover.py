@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.model.values import FOREVER
 from ha.adapter.node import Node
-from ha.core.effects import SendMethod, TakeInput
+from ha.core.effects import ResumeInput, SendMethod
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.peers import Peers
 from ha.core.election.plan import SwitchoverStep
@@ -44,7 +44,7 @@ def _go_on(step_down: Any) -> Any:
         if target is None:
             step_down(self, reason, now)
         else:
-            self._out.do(SendMethod(target[0], Method.HANDOVER, target[1]), TakeInput())
+            self._out.do(SendMethod(target[0], Method.HANDOVER, target[1]), ResumeInput())
 
     return broken
 

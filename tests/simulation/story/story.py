@@ -19,15 +19,15 @@ from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.node import Node
 from ha.core.effects import (
     Effect,
-    HoldInput,
+    FenceOutput,
+    PauseInput,
     ReadRegister,
-    Resume,
+    ResumeInput,
+    ResumeOutput,
     SaveRecord,
     StartServing,
     StopServing,
     SwapRegister,
-    TakeInput,
-    Withhold,
 )  # fmt: skip
 from ha.core.record.in_sync_record import record_from_json
 from tests.ha.telling import describe, epoch_text, readable, record_line
@@ -346,12 +346,12 @@ def _of_effect(effect: Effect, node: str, authority: str) -> Event | None:
     match effect:
         case SaveRecord() | StartServing() | StopServing():
             return Event(0.0, "does", node, describe(effect) or "")
-        case Withhold():
-            return Event(0.0, "does", node, "withhold all that confirms or delivers")
-        case HoldInput() | TakeInput():
+        case FenceOutput():
+            return Event(0.0, "does", node, "fence the output of clients")
+        case PauseInput() | ResumeInput():
             return Event(0.0, "does", node, describe(effect) or "")
-        case Resume():
-            return Event(0.0, "does", node, "resume")
+        case ResumeOutput():
+            return Event(0.0, "does", node, "resume the output of clients")
         case ReadRegister():
             return Event(0.0, "say", node, "read", authority, group=READS)
         case SwapRegister(expected=expected, record=record):

@@ -100,21 +100,21 @@ class Temporaries18:
         self.journal = journal
         self.grace = grace
         self.ended = 0
-        self.last_promotion = self.last_withheld = 0.0
+        self.last_promotion = self.last_fenced = 0.0
         self.serves_since: dict[str, float] = {}
         """Of each machine: an old primary may serve on while a new one has begun to."""
         self._seen: dict[str, tuple[int, int, dict[bytes, str], bool]] = {}
         self._over: set[tuple[str, int, bytes]] = set()
 
     def look(self, machine: Machine) -> None:
-        """While it withholds, or hears nobody, nobody's time is over; and it begins anew afterwards."""
+        """While its output is fenced or its input paused, nobody's time is over, and begins anew later."""
         broker = machine.running.broker
         if broker.withheld or broker.input_paused:
-            self.last_withheld = self.journal.clock.now
+            self.last_fenced = self.journal.clock.now
 
     def resumed(self) -> None:
         """Whoever was stopped heard of nobody's end meanwhile."""
-        self.last_withheld = self.journal.clock.now
+        self.last_fenced = self.journal.clock.now
 
     def tick(self, machine: Machine) -> None:
         vhost = vhost_of(machine)
@@ -196,6 +196,6 @@ class Temporaries18:
                 continue  # its end may have been kept from the broker, which has that connection still
             if temporary.opened_at <= self.last_promotion:
                 since = max(since, self.last_promotion + max(self.grace, temporary.lasts))
-            since = max(since, self.last_withheld + temporary.lasts)
+            since = max(since, self.last_fenced + temporary.lasts)
             if now > since + 0.4:
                 raise Violation(18, f"{name} is still there {now - since:.3f} s after it should have ended")
