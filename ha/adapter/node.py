@@ -417,7 +417,7 @@ class Node:
         """Before a planned end: recent consumer acks reach the backups while their links last."""
         self.vhosts.history.flush(now, self._wall_ms, force=True)
         if self.core.primary is not None:
-            self.core.primary.quiesce(now)
+            self.core.primary.cut_checkpoint(now)
 
     def _rest(self, now: float) -> None:
         """Flush, and make the virtual hosts replicas before any client is closed. Clients go because of this

@@ -43,12 +43,12 @@ class Tuning:
     """Octets of a large message that are worth a frame of the link: smaller parts of it wait for more."""
     contents_max: int = 256 << 20
     """Octets of large messages that are on their way ahead, above which no other one goes ahead."""
-    quiesce_every: float = 5.0
-    """Time between two quiesce points while a backup is in sync."""
-    quiesce_queues: int = 500
-    """Most queues that a quiesce point lists: the next one goes on with the others."""
-    quiesce_most: int = 100_000
-    """Most messages that a quiesce point lists; a queue with more is in none."""
+    checkpoint_every: float = 5.0
+    """Time between two consistency checkpoints while a backup is in sync."""
+    checkpoint_queues: int = 500
+    """Most queues that a consistency checkpoint lists: the next one goes on with the others."""
+    checkpoint_most: int = 100_000
+    """Most messages that a consistency checkpoint lists; a queue with more is in none."""
     peer_patience: float = 0.5
     """How long a promotion waits for the answer of a peer."""
     authority_patience: float = 2.0

@@ -18,7 +18,7 @@ from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
 from ha.core.ports import BadEvent, ReplicaModel
-from ha.core.primary.quiesce import digest_of, note_point, parse_point
+from ha.core.primary.consistency_checkpoints import digest_of, note_checkpoint, parse_checkpoint
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, record_from_json, refuse_unfounded
 from ha.core.record.link_end import LinkEnd
 from ha.core.record.local_record import LocalRecord
@@ -162,8 +162,8 @@ class Backup:
             if kind is Frame.RECORD:
                 self._record(parse_json(body))
                 continue
-            if kind is Frame.QUIESCE:
-                self._quiesce(body, self._replicator)
+            if kind is Frame.CHECKPOINT:
+                self._compare(body, self._replicator)
                 continue
             first = kind in (Frame.DEFINITIONS, Frame.DEFINED) and not self._replicator.defines
             if first and self._local.record is not None:
@@ -236,14 +236,14 @@ class Backup:
             self._membership.become(Status.READY)
             self._out.log(codes.READY_AGAIN.say(primary=self.primary_name))
 
-    def _quiesce(self, body: bytes, replicator: BrokerReplicator) -> None:
+    def _compare(self, body: bytes, replicator: BrokerReplicator) -> None:
         """Note what this copy holds at the primary's point; one that still catches up does not count. A queue
         that differs is fetched again.
         """
-        name, digests = parse_point(body)
+        name, digests = parse_checkpoint(body)
         if self._membership.status is Status.READY:
             found = {queue: self._model.held_in(queue) for queue in digests}
-            note_point(self._out, name, found)
+            note_checkpoint(self._out, name, found)
             replicator.bad += [
                 BadEvent(queue, f"queue {called!r} differs from the primary's at {name}")
                 for queue, ids in found.items()

@@ -233,7 +233,7 @@ class Switchover:
             case steps.AskTarget(at):
                 self._send(primary, plan, Method.HEARTBEAT, heartbeat(self._clocks, at))
             case steps.HandOver(handed, position):
-                primary.quiesce(now)
+                primary.cut_checkpoint(now)
                 document = {"epoch": handed.epoch, "position": list(position), "off": None}
                 peer = self._peer(primary, plan)
                 self._step_down(f"switchover to {handed.whom}", now, (peer, to_json(document)))

@@ -24,10 +24,10 @@ from ha.core.errors import Broken, LinkError
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
 from ha.core.ports import IdsByEpoch, PrimaryModel
+from ha.core.primary.consistency_checkpoints import ConsistencyCheckpoints
 from ha.core.primary.contents import Contents, Place
 from ha.core.primary.feeder import Feeder
 from ha.core.primary.queue_guard import QueueGuard
-from ha.core.primary.quiesce import QuiescePoints
 from ha.core.primary.remote_backup import Phase, RemoteBackup
 from ha.core.primary.standing import held_words, reason_of, state_of
 from ha.core.primary.watermark import Watermark
@@ -78,7 +78,7 @@ class Primary:
         """It is about to hand over: every flush is to leave nothing gathered."""
         self.flushed_all = True
         """This tick's flush left nothing gathered: what the queues hold is what history says."""
-        self._points = QuiescePoints(tuning, outbox, model, self._feeder, record.epoch, now)
+        self._checkpoints = ConsistencyCheckpoints(tuning, outbox, model, self._feeder, record.epoch, now)
         self._ticked_at = now
         for who in sorted(record.in_sync):
             backup = RemoteBackup(who, record.names.get(who.node_id, ""), None, now)
@@ -303,7 +303,7 @@ class Primary:
             self._note_replicated(backup.name, before_durable, backup.acked_durable, "durable")
         if backup.phase is Phase.COMMITTED and ack.record >= self.record.version:
             backup.in_sync(now)
-            self._points.hasten(now)
+            self._checkpoints.hasten(now)
             self.had_backup = True
             self._out.log(codes.BACKUP_IN_SYNC.say(backup=backup.name, at=tuple(backup.acked)))
             self._note_record("included", backup.name)
@@ -425,10 +425,10 @@ class Primary:
     # -- time
 
     def end_tick(self, now: float) -> None:
-        """After the flush: cut a quiesce point if it is time; begin, feed and advance joiners."""
-        if self._points.due(self.backups.values(), now) and self.flushed_all:
-            self.quiesce(now)
-            self._points.history_checkpoint(self.backups.values())
+        """After the flush: cut a consistency checkpoint if it is time; begin, feed and advance joiners."""
+        if self._checkpoints.due(self.backups.values(), now) and self.flushed_all:
+            self.cut_checkpoint(now)
+            self._checkpoints.history_checkpoint(self.backups.values())
         self._hungry, self._ticked_at = False, now
         self.contents.end_tick()
         for backup in list(self.backups.values()):
@@ -437,15 +437,16 @@ class Primary:
 
     def flushes_all(self, now: float) -> bool:
         """Asked before each flush: is it to leave nothing gathered? So it must where `end_tick` will cut
-        queues for a joiner, or a quiesce point, or hand over: at one position, all copies hold the same.
+        queues for a joiner, or make a consistency checkpoint, or hand over: at one position, all copies hold
+        the same.
         """
         cuts = any(b.phase is Phase.WAITING or b.queue for b in self.backups.values())
-        self.flushed_all = self.drains or cuts or self._points.due(self.backups.values(), now)
+        self.flushed_all = self.drains or cuts or self._checkpoints.due(self.backups.values(), now)
         return self.flushed_all
 
-    def quiesce(self, now: float) -> None:
-        """Cut a quiesce point, if a backup is in sync and history has moved since the one before."""
-        self._points.cut(self.backups.values(), now)
+    def cut_checkpoint(self, now: float) -> None:
+        """Cut a consistency checkpoint, if a backup is in sync and history has moved since the one before."""
+        self._checkpoints.cut(self.backups.values(), now)
 
     def timers(self, now: float) -> None:
         """Heartbeats, and judgement on the silent. After a pause of our own, first listen, then judge."""

@@ -69,7 +69,7 @@ class Frame(enum.IntEnum):
     """epoch, n: all snapshots are sent; from after this position on confirms wait for this backup."""
     RECORD = 7
     """An in-sync record as JSON; to be fsynced, then acknowledged."""
-    QUIESCE = 8
+    CHECKPOINT = 8
     """A point's name and queue uuids with digests of what the queues hold: here the copy equals the primary,
     and both note what they hold."""
     DEFINED = 9

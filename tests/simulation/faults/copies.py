@@ -73,7 +73,7 @@ def _when_fetching(
 
 def spoil_copy(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """The next dequeue is not applied there, without an error: a difference that only the nodes' own
-    comparison finds, at a quiesce point. Nothing else happens until then: who does not know that its copy is
+    comparison finds, at a checkpoint. Nothing else happens until then: who does not know that its copy is
     wrong may be promoted, and what was acknowledged would come back. Of a queue without transactions, since
     these are looked into while they are made."""
     pair = s.world.pair()

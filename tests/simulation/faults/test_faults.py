@@ -12,7 +12,7 @@ import pytest
 from broker.model.history.records import HistoryCheckpoint
 from broker.model.values import Scope
 from ha.core.backup import backup
-from ha.core.primary.quiesce import QuiescePoints
+from ha.core.primary.consistency_checkpoints import ConsistencyCheckpoints
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.faults import cluster as faults_cluster
 from tests.simulation.faults.injector import ACTS
@@ -165,7 +165,7 @@ def test_forced_promotions_end_in_one_primary_and_equal_copies(authority: str) -
 @pytest.mark.system
 @pytest.mark.parametrize("authority", list(WEIGHTS))
 def test_a_copy_that_differs_in_silence_is_found_by_the_nodes_and_mended(authority: str) -> None:
-    """By the comparison at a quiesce point, with as much to list as there is."""
+    """By the comparison at a consistency checkpoint, with as much to list as there is."""
     found = 0
     for plan in plans(authority, 6):
         world = World(replace(plan, faults=draw_spoilt_copy(Random(1), ()), link=LinkPlan()))
@@ -177,7 +177,7 @@ def test_a_copy_that_differs_in_silence_is_found_by_the_nodes_and_mended(authori
 
 
 def test_a_copy_whose_difference_nobody_finds_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QuiescePoints, "cut", lambda self, backups, now: None)
+    monkeypatch.setattr(ConsistencyCheckpoints, "cut", lambda self, backups, now: None)
     with violates(13) as violation:
         for plan in plans("manual", 6):
             faults = draw_spoilt_copy(Random(1), ())

@@ -23,7 +23,7 @@ PACEMAKERS = 1 / 3
 FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
 SPOILT_COPIES = 1 / 10
-"""Of those whose quiesce points come to every queue soon, the part in which a copy differs."""
+"""Of those whose consistency checkpoints come to every queue soon, the part in which a copy differs."""
 HOURS_APART = 4 / 5
 """Of the seeds in which messages live for seconds, the part in which wall clocks are wrong by hours."""
 ONE_CLOCK = 1 / 5
@@ -67,9 +67,9 @@ class MachinePlan:
 
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
-    """How a joiner is fed (`ha.core.tuning`): with small numbers that takes many ticks. How much a quiesce
-    point lists: with small numbers it takes many points to list all queues. From how many octets on a
-    message goes ahead of its batch, in how large a window. And how many steps a client's input has in a
+    """How a joiner is fed (`ha.core.tuning`): with small numbers that takes many ticks. How much a
+    consistency checkpoint lists: with small numbers it takes many to list all queues. From how many octets on
+    a message goes ahead of its batch, in how large a window. And how many steps a client's input has in a
     turn."""
 
     snapshot_chunk: int = 1 << 18

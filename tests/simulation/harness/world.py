@@ -378,7 +378,8 @@ class Settings(HaSettings):
         return replace(
             HaSettings.tuning(self), snapshot_chunk=link.snapshot_chunk,
             definitions_chunk=link.definitions_chunk, joiner_window=link.joiner_window,
-            short_lag=link.short_lag, quiesce_queues=link.quiesce_queues, quiesce_most=link.quiesce_most,
+            short_lag=link.short_lag,
+            checkpoint_queues=link.quiesce_queues, checkpoint_most=link.quiesce_most,
             contents_window=link.contents_window, contents_piece=link.contents_window // 64,
         )  # fmt: skip
 

@@ -25,7 +25,7 @@ from ha.core.backup.broker_replicator import BrokerReplicator
 from ha.core.backup.coming_contents import ComingContents
 from ha.core.backup.queue_replicator import QueueReplicator
 from ha.core.id_setter import IdSetter
-from ha.core.primary import quiesce
+from ha.core.primary import consistency_checkpoints
 from ha.core.primary.contents import Place
 from ha.core.primary.primary import Primary
 from ha.core.primary.remote_backup import Phase
@@ -35,10 +35,13 @@ from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 
 def _always_the_same(digest_of: Any) -> Any:
-    return lambda ids: bytes(quiesce.DIGEST)
+    return lambda ids: bytes(consistency_checkpoints.DIGEST)
 
 
-UNCOMPARED = (Patch(quiesce, "digest_of", _always_the_same), Patch(backup, "digest_of", _always_the_same))
+UNCOMPARED = (
+    Patch(consistency_checkpoints, "digest_of", _always_the_same),
+    Patch(backup, "digest_of", _always_the_same),
+)
 """Copies that differ are not found, and mended, by the nodes themselves."""
 
 

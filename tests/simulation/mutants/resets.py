@@ -61,7 +61,7 @@ MUTANTS = (
         because="It is ready, and acknowledges, in the same tick.",
     ),
     Mutant(
-        "cut a quiesce point while dequeues are gathered",
+        "cut a consistency checkpoint while dequeues are gathered",
         "A point lists what no backup has been told of yet, and copies that are whole are fetched again.",
         (13,),
         (Patch(Primary, "flushes_all", _only_for_joiners),),

@@ -40,7 +40,7 @@ OTHERS = (
     "commit when the client is lost",
     "commit-ok before the disk",
     "confirm before the disk",
-    "cut a quiesce point while dequeues are gathered",
+    "cut a consistency checkpoint while dequeues are gathered",
     "date a snapshot when it is sent",
     "end a snapshot before its last message",
     "end an unused queue on the backup",

@@ -25,7 +25,7 @@ from broker.model.history.records import (
     Unbind,
 )
 from ha.core.backup.coming_contents import ComingContents
-from ha.core.primary.quiesce import parse_point
+from ha.core.primary.consistency_checkpoints import parse_checkpoint
 from ha.core.record.in_sync_record import record_from_json
 from ha.core.wire.link import (
     Ack,
@@ -48,7 +48,7 @@ PREAMBLE = wire.PREAMBLE
 EXTENSION = 250
 EVENT = "an event"
 """Of a message that no client has sent, as of `inspection.key_of`."""
-POINTS = "quiesce points"
+POINTS = "consistency checkpoints"
 REGISTER = "register"
 """Host of the authority that keeps the record."""
 CIB = "CIB"
@@ -413,8 +413,8 @@ class LinkTalk:
             case Frame.RECORD:
                 record = record_from_json(json.loads(body))
                 yield said(record_line(record), news=True)
-            case Frame.QUIESCE:
-                yield said(f"quiesce point {parse_point(body)[0]}", group=POINTS)
+            case Frame.CHECKPOINT:
+                yield said(f"consistency checkpoint {parse_checkpoint(body)[0]}", group=POINTS)
 
     def _batch(self, head: BatchHead) -> Event:
         items = [item for record in decode_records(head.payload) for item in self._record(record)]

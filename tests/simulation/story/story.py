@@ -190,7 +190,7 @@ class Story:
         return found
 
     def _points(self) -> set[int]:
-        """Indexes of the quiesce points that the failure names."""
+        """Indexes of the consistency checkpoints that the failure names."""
         words = set(re.findall(r"[\w.]+", self.failure or ""))
         points = ((n, event) for n, event in enumerate(self.events) if event.group == POINTS)
         return {n for n, event in points if event.text.split()[-1] in words}

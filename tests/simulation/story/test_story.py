@@ -51,10 +51,12 @@ def test_how_the_connection_came_about_is_told_with_it() -> None:
     ]  # fmt: skip
 
 
-def test_the_quiesce_point_that_a_failure_names_is_shown() -> None:
+def test_the_checkpoint_that_a_failure_names_is_shown() -> None:
     failure = "invariant 13: B finds that queue 'q1' differs from the primary's at 70538.7, and ..."
-    events = [said(f"quiesce point 70538.{n}", "quiesce points", stream="link-B#1") for n in (6, 7, 70)]
-    assert told(events, failure) == ["… 1 quiesce point", "quiesce point 70538.7", "… 1 quiesce point"]
+    group = "consistency checkpoints"
+    events = [said(f"consistency checkpoint 70538.{n}", group, stream="link-B#1") for n in (6, 7, 70)]
+    one = "… 1 consistency checkpoint"
+    assert told(events, failure) == [one, "consistency checkpoint 70538.7", one]
 
 
 @pytest.mark.system

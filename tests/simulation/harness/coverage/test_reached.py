@@ -87,7 +87,7 @@ def test_all_that_is_built_was_reached() -> None:
     [
         (watching.STATUS, "active -> joining"),
         (watching.PHASE, "in-sync -> lost"),
-        (watching.FRAMES_HEARD[Frame.QUIESCE]),
+        (watching.FRAMES_HEARD[Frame.CHECKPOINT]),
         (watching.GIVEN_UP, "it has linked again"),
         (reached.FAULT, Fault.CUT_LINK.value),
     ],

@@ -1,5 +1,5 @@
-"""Quiesce points: places in the stream at which a copy must equal its primary; both note what they hold, and
-the backup compares.
+"""Consistency checkpoints: places in the stream at which a copy must equal its primary; both note what they
+hold, and the backup compares.
 
 Called by Primary, which cuts a point right after a flush that left nothing gathered, and by Backup when the
 point comes down its stream. Whoever reconciles the ledgers compares the two (invariant 13). A point names its
@@ -27,7 +27,7 @@ DIGEST = 8
 _NEVER = Position(-1, 0)
 
 
-class QuiescePoints:
+class ConsistencyCheckpoints:
     """When to cut them, and to make the history checkpoints that go with them. Owner: Primary."""
 
     def __init__(
@@ -58,7 +58,7 @@ class QuiescePoints:
 
     def cut(self, backups: Iterable[RemoteBackup], now: float) -> None:
         """Cut a point, if a backup is in sync and not all queues have been listed since history moved."""
-        self._next = now + self._tuning.quiesce_every
+        self._next = now + self._tuning.checkpoint_every
         position = self._model.position()
         synced = [b for b in backups if b.phase is Phase.IN_SYNC]
         if not synced or not (self._round or position != self._began):
@@ -67,16 +67,16 @@ class QuiescePoints:
             self._began, self._round = position, deque(self._model.contents())
         held = self._some()
         name = self._name(position)
-        note_point(self._out, name, held)
+        note_checkpoint(self._out, name, held)
         for backup in synced:
-            self._feeder.stream(backup, frame(Frame.QUIESCE, encode_point(name, held)))
+            self._feeder.stream(backup, frame(Frame.CHECKPOINT, encode_checkpoint(name, held)))
 
     def _some(self) -> dict[bytes, IdsByEpoch]:
         """Of the next queues of the round, as many as a point may list."""
-        most, held = self._tuning.quiesce_most, dict[bytes, IdsByEpoch]()
-        while self._round and len(held) < self._tuning.quiesce_queues:
+        most, held = self._tuning.checkpoint_most, dict[bytes, IdsByEpoch]()
+        while self._round and len(held) < self._tuning.checkpoint_queues:
             count = self._model.message_count(self._round[0])
-            if count is not None and most < count <= self._tuning.quiesce_most:
+            if count is not None and most < count <= self._tuning.checkpoint_most:
                 break
             queue = self._round.popleft()
             if count is not None and count <= most:
@@ -110,9 +110,9 @@ def digest_of(ids: IdsByEpoch) -> bytes:
     return made.digest()
 
 
-def encode_point(name: str, held: Mapping[bytes, IdsByEpoch]) -> list[bytes]:
-    """The body of a QUIESCE frame: the point's name with its length in one octet, then queue UUIDs, each with
-    a digest of what the queue holds."""
+def encode_checkpoint(name: str, held: Mapping[bytes, IdsByEpoch]) -> list[bytes]:
+    """The body of a CHECKPOINT frame: the checkpoint's name with its length in one octet, then queue UUIDs,
+    each with a digest of what the queue holds."""
     raw = name.encode()
     parts = [bytes([len(raw)]), raw]
     for queue, ids in held.items():
@@ -120,16 +120,16 @@ def encode_point(name: str, held: Mapping[bytes, IdsByEpoch]) -> list[bytes]:
     return parts
 
 
-def parse_point(body: bytes) -> tuple[str, dict[bytes, bytes]]:
+def parse_checkpoint(body: bytes) -> tuple[str, dict[bytes, bytes]]:
     """The name, and the digest of each queue; LinkError if that is not what it holds."""
     at, size = 1 + body[0] if body else 0, UUID + DIGEST
     if not at or at > len(body) or (len(body) - at) % size:
-        raise LinkError("a quiesce point that cannot be read")
+        raise LinkError("a consistency checkpoint that cannot be read")
     name = body[1:at].decode("ascii", "replace")
     return name, {body[i : i + UUID]: body[i + UUID : i + size] for i in range(at, len(body), size)}
 
 
-def note_point(outbox: Outbox, name: str, held: Mapping[bytes, IdsByEpoch]) -> None:
+def note_checkpoint(outbox: Outbox, name: str, held: Mapping[bytes, IdsByEpoch]) -> None:
     """One ledger record a range; a queue without messages is noted as the empty range 0..-1."""
     for queue, by_epoch in held.items():
         ranges = [(epoch, span) for epoch, ids in by_epoch.items() for span in ids.ranges()]

@@ -1,4 +1,4 @@
-"""Quiesce points: both nodes note the same ids under the same name, whatever was on its way."""
+"""Consistency checkpoints: both nodes note the same ids under the same name, whatever was on its way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from broker.model.history.replication_id_set import ReplicationIdSet
 from ha.core.errors import LinkError
-from ha.core.primary.quiesce import digest_of, encode_point, parse_point
+from ha.core.primary.consistency_checkpoints import digest_of, encode_checkpoint, parse_checkpoint
 from tests.ha.pair import Host, Pair, retune
 
 Held = dict[str, set[tuple[str, int, int, int]]]
@@ -58,7 +58,7 @@ def test_many_queues_are_listed_a_few_at_each_point_and_at_rest_each_once_more()
     pair.up()
     a, b = pair.hosts
     pair.run(6)
-    retune(a.running.core, quiesce_queues=3, quiesce_most=5)
+    retune(a.running.core, checkpoint_queues=3, checkpoint_most=5)
     texts = {"one": "a", "two": "ab", "four": "abcd", "six": "abcdef", "five": "abcde", "none": "", "x": "a"}
     for queue, text in texts.items():
         pair.declare(a, queue)
@@ -99,8 +99,8 @@ def test_whoever_gets_in_sync_is_compared_though_history_is_at_rest() -> None:
 
 def test_a_point_carries_a_digest_of_each_queue_and_is_refused_if_it_is_cut_short() -> None:
     held = {bytes([n]) * 16: {n: ReplicationIdSet([(1, n), (n + 2, n + 3)])} for n in (1, 2)}
-    body = b"".join(encode_point("7.9", {**held, bytes(16): {}}))
-    name, digests = parse_point(body)
+    body = b"".join(encode_checkpoint("7.9", {**held, bytes(16): {}}))
+    name, digests = parse_checkpoint(body)
     assert name == "7.9" and digests == {
         queue: digest_of(ids) for queue, ids in {**held, bytes(16): {}}.items()
     }
@@ -108,4 +108,4 @@ def test_a_point_carries_a_digest_of_each_queue_and_is_refused_if_it_is_cut_shor
     assert digest_of({7: ReplicationIdSet([(1, 2)])}) != digest_of({8: ReplicationIdSet([(1, 2)])})
     for wrong in (b"", body[:-1], body + b"x", b"\xff" + body[1:]):
         with pytest.raises(LinkError):
-            parse_point(wrong)
+            parse_checkpoint(wrong)
