@@ -33,7 +33,7 @@ from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, I
 from ha.adapter.ledger_port import NullLedger
 from ha.adapter.management.questions import Questions
 from ha.adapter.management.status_view import status_of
-from ha.adapter.mirror.replications import COPY_METHODS, Replications
+from ha.adapter.mirror.mirrors import MIRROR_METHODS, QueueMirrors
 from ha.adapter.own_address import left_out
 from ha.adapter.peer_check import PeerCheck
 from ha.adapter.primary_vhost import PrimaryVhost
@@ -131,11 +131,11 @@ class Node:
         self.now, self._wall_ms = 0.0, 0
         self._started = False
         self._questions = Questions(self)
-        self.replications = Replications(self, store, self._inbox)
+        self.mirrors = QueueMirrors(self, store, self._inbox)
         self.broker.gates += [store, self.core]
         self._ledger = LedgerSink(ledger, store, history)
         self.broker.sinks += [StoreSink(store, bases), LinkSink(self), self._ledger]
-        self.broker.sinks.append(self.replications.feeds)
+        self.broker.sinks.append(self.mirrors.source)
 
     # -- life
 
@@ -155,7 +155,7 @@ class Node:
         self._started = True
         self.core.start(now)
         self._effects.run(now)
-        self.replications.start()
+        self.mirrors.start()
         self.dials.due(now)
 
     def stop(self, now: float) -> None:
@@ -297,9 +297,9 @@ class Node:
                     self.log(ended_words(ended))
         if core.primary is not None and core.primary.flushes_all(now):
             self.vhosts.history.hasten()
-        self.replications.tick(now)
+        self.mirrors.tick(now)
         self.broker.end_tick(now, wall_ms)
-        self.replications.end_tick(now)
+        self.mirrors.end_tick(now)
         self._questions.end_tick()
         core.end_tick(now)
         self._effects.run(now)
@@ -315,8 +315,8 @@ class Node:
                 case Arrived(peer=peer, method=method, payload=payload):
                     if method == Method.MANAGE:
                         self._questions.heard(payload, partial(self._effects.manage_ok, peer), now)
-                    elif method in COPY_METHODS:
-                        self.replications.hear(peer, method, payload)
+                    elif method in MIRROR_METHODS:
+                        self.mirrors.hear(peer, method, payload)
                     else:
                         self.core.method(peer, method, payload, now)
                 case DialOpen(peer=peer, address=address):
@@ -328,7 +328,7 @@ class Node:
                     )  # fmt: skip
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
-                    self.replications.lost(peer)
+                    self.mirrors.lost(peer)
                 case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):
                     self.core.authority_answered(request_id, Outcome(outcome), record, now, item.reason)
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
@@ -350,7 +350,7 @@ class Node:
             self.broker.next_deadline(),
             self.dials.next_deadline(),
             self._grace_until,
-            self.replications.next_deadline(),
+            self.mirrors.next_deadline(),
         )
 
     # -- management
@@ -363,7 +363,7 @@ class Node:
             "quarantined": self._quarantine.count,
             "stored_bytes": self._store.stored_bytes,
             "memory": self.broker.memory.parts,
-            **self.replications.status(),
+            **self.mirrors.status(),
         }
         if ledger := self.ledger.health():
             counts["ledger"] = ledger

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.amqp091.server.handshake import PEER_CAPABILITY
 from broker.errors import NotAllowed
-from ha.core.mirror.wire import CopyMethod
+from ha.core.mirror.wire import MirrorMethod
 from ha.core.wire.link import Method
 from understudy.shared.text import shown
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FOLLOWER_CAPABILITY = "understudy.ha-follower"
 """Besides the peer's: claimed by a broker that follows queues of another site."""
-_OF_A_FOLLOWER = frozenset(CopyMethod) | {Method.MANAGE}
+_OF_A_FOLLOWER = frozenset(MirrorMethod) | {Method.MANAGE}
 
 
 class PeerCheck:

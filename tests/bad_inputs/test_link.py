@@ -15,7 +15,7 @@ import pytest
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
 from broker.model.values import ORIGIN, Position
 from broker.peer import Peer
-from ha.core.mirror.wire import CopyMethod
+from ha.core.mirror.wire import MirrorMethod
 from ha.core.record.in_sync_record import RecordVersion
 from ha.core.wire.link import VERSION, Ack, Method, batch_frame
 from tests.ha.pair import Host, Pair
@@ -134,8 +134,8 @@ def test_38_a_hello_that_cannot_be_read_costs_the_link(pair: Pair, payload: byte
         (Method.JOIN, b"\xff", "a join request is not JSON"),
         (Method.ACK, b"short", "an ack of 5 bytes"),
         (99, b"", "unknown link method 99"),
-        (CopyMethod.ASK, b"{", "a question for a queue is not JSON"),
-        (CopyMethod.GO, b"", "a queue is wanted by who may not want it"),
+        (MirrorMethod.ASK, b"{", "a question for a queue is not JSON"),
+        (MirrorMethod.GO, b"", "a queue is wanted by who may not want it"),
     ],
 )
 def test_38_what_cannot_be_read_is_one_line_of_who_and_what(

@@ -14,7 +14,7 @@ from ha.adapter.management.serving import not_serving
 from ha.adapter.management.status_view import READY, query_of
 
 if TYPE_CHECKING:
-    from ha.adapter.mirror.replications import Replications
+    from ha.adapter.mirror.mirrors import QueueMirrors
     from ha.adapter.settings import HaSettings
     from ha.core.ha_broker import HaBroker
 
@@ -25,7 +25,7 @@ class AskedNode(DirectoryNode, Protocol):
     """The node, as operators' requests use it. The methods are those of `Node`."""
 
     core: HaBroker
-    replications: Replications
+    mirrors: QueueMirrors
     settings: HaSettings
 
     @property
@@ -80,7 +80,7 @@ class Questions:
             case "define":
                 self._directory.ask(args, reply)
             case "replicate" | "replicate-stop":
-                node.replications.ask(command, args, reply, now)
+                node.mirrors.ask(command, args, reply, now)
             case "promote" | "demote" | "switchover":
                 if managed and not args.get("force_lossy", False):
                     reply(codes.PACEMAKER_DECIDES.say().answer() | {"status": node.status()})

@@ -1,6 +1,6 @@
-"""QueueFeed: sends one queue of this broker to a follower of another cluster.
+"""MirrorFeed: sends one queue of this broker to a follower of another cluster.
 
-Owner: QueueFeeds. Makes calls on SourceModel. After Qpid's ReplicatingSubscription, which does the same
+Owner: MirrorSource. Makes calls on SourceModel. After Qpid's ReplicatingSubscription, which does the same
 between standalone brokers there.
 
 It is a cursor on the queue, oldest message first, which ends at the newest and waits there. A piece is read
@@ -17,7 +17,7 @@ from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason
 from ha.core.errors import LinkError
 from ha.core.mirror.ports import SourceModel
-from ha.core.mirror.wire import CopyFrame, encode_number
+from ha.core.mirror.wire import MirrorFrame, encode_number
 from ha.core.ports import IdsByEpoch
 from ha.core.wire.link import frame
 from ha.core.wire.queue_snapshot import encode_piece
@@ -31,7 +31,7 @@ MOST_RANGES = 100_000
 """Ranges of ids that have left, and are not sent, above which the follower has to compare anew."""
 
 
-class QueueFeed:
+class MirrorFeed:
     """See the module. `peer`: the follower's connection; `name`: the name that it gave."""
 
     def __init__(self, peer: int, name: str, queue: bytes, has: IdsByEpoch) -> None:
@@ -83,13 +83,13 @@ class QueueFeed:
         if limit > 0:
             if not self._begun:
                 self._begun = True
-                out += frame(CopyFrame.DECLARED, [model.declared(self.queue)])
+                out += frame(MirrorFrame.DECLARED, [model.declared(self.queue)])
             out += self._gone(model)
             out += self._pieces(model, last, limit)
             total = model.total(self.queue)
             if total != self._total:
                 self._total = total
-                out += frame(CopyFrame.TOTAL, [encode_number(total)])
+                out += frame(MirrorFrame.TOTAL, [encode_number(total)])
             self.sent += sum(map(len, out))
         self.hungry = not self._reached(last) and self.sent - self.received < WINDOW
         return out
@@ -102,7 +102,7 @@ class QueueFeed:
         records = [
             Dequeue(self.queue, epoch, reason, ids.ranges()) for (epoch, reason), ids in left.items() if ids
         ]
-        return frame(CopyFrame.LEFT, model.encode(records)) if records else []
+        return frame(MirrorFrame.LEFT, model.encode(records)) if records else []
 
     def _pieces(self, model: SourceModel, last: MessageId, limit: int) -> list[bytes]:
         out: list[bytes] = []
@@ -115,7 +115,7 @@ class QueueFeed:
             out += part
             if self._at >= last and not self.whole:
                 self.whole, self._has = True, {}
-                out += frame(CopyFrame.WHOLE, [])
+                out += frame(MirrorFrame.WHOLE, [])
         return out
 
     def _piece(self, model: SourceModel, piece: Piece, last: MessageId, limit: int) -> list[bytes]:
@@ -128,7 +128,7 @@ class QueueFeed:
         if not entries and self.whole:
             return []  # the follower holds nothing of what came and went
         records = model.encode_runs(self.queue, missing)
-        part = frame(CopyFrame.PIECE, [encode_piece(upto, ids), *records])
+        part = frame(MirrorFrame.PIECE, [encode_piece(upto, ids), *records])
         if entries:
             self._mean = sum(map(len, part)) // len(entries) + 1
         return part

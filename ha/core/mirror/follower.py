@@ -1,6 +1,6 @@
-"""QueueCopy: the follower's end of a queue mirror: one queue here that follows a queue of another broker.
+"""MirrorFollower: the follower's end of a queue mirror: one queue that follows a queue of another broker.
 
-Owner: the adapter. Makes calls on CopyModel and CopyWire. After Qpid's QueueReplicator between standalone
+Owner: the adapter. Makes calls on MirrorModel and MirrorWire. After Qpid's QueueReplicator between standalone
 brokers, but the source may be a pair: it connects to all its addresses, and asks each until one of them
 serves the queue. It compares what it holds with what the source holds, by replication id. These ids are the
 same before and after a failover of the source. So nothing comes twice, only missing messages are fetched, and
@@ -13,10 +13,10 @@ import enum
 
 from ha.core.backup.queue_replicator import BEYOND_ALL, NOTHING
 from ha.core.errors import LinkError
-from ha.core.mirror.ports import CopyModel, CopyWire
+from ha.core.mirror.ports import MirrorModel, MirrorWire
 from ha.core.mirror.wire import (
-    CopyFrame,
-    CopyMethod,
+    MirrorFrame,
+    MirrorMethod,
     Question,
     SourceAnswer,
     encode_number,
@@ -32,29 +32,29 @@ ASK_EVERY = 0.5
 """Seconds between two questions to one that does not serve the queue."""
 
 
-class CopyState(enum.Enum):
+class MirrorState(enum.Enum):
     """The state that an operator sees."""
 
     CONNECTING = "connecting"
     GONE = "source gone"
-    """The source serves, and has no such queue any more. The copy stays; should that very queue be there
+    """The source serves, and has no such queue any more. The mirror stays; should that very queue be there
     again, it is followed again."""
     CATCHING_UP = "catching up"
     FOLLOWING = "following"
 
 
-class QueueCopy:
+class MirrorFollower:
     """See the module. Time is passed in, in seconds."""
 
     def __init__(
-        self, queue: str, model: CopyModel, wire: CopyWire, *, node_id: str, name: str, cluster_id: str
+        self, queue: str, model: MirrorModel, wire: MirrorWire, *, node_id: str, name: str, cluster_id: str
     ) -> None:
         """`queue`: its name at the source. All else concerns this broker."""
         self.queue = queue
         self._model = model
         self._wire = wire
         self._me = (node_id, name, cluster_id)
-        self.state = CopyState.CONNECTING
+        self.state = MirrorState.CONNECTING
         self.error = ""
         """Why it does not follow, as last heard."""
         self.heard: dict[str, str] = {}
@@ -64,7 +64,7 @@ class QueueCopy:
         self.source = ""
         """Name and address of the broker that is followed."""
         self._next_ask = 0.0
-        self._decoder = StreamDecoder(CopyFrame)
+        self._decoder = StreamDecoder(MirrorFrame)
         self._at = BEFORE_ALL
         self._acked = 0
         self._total: int | None = None
@@ -114,21 +114,21 @@ class QueueCopy:
             return
         uuid = self._model.uuid
         question = Question(self.queue, uuid.hex() if uuid is not None else "", *self._me)
-        self._wire.send(peer, CopyMethod.ASK, question.encode())
+        self._wire.send(peer, MirrorMethod.ASK, question.encode())
 
     # -- what they say
 
     def method(self, peer: int, method: int, payload: bytes, now: float) -> None:
         """One method of a source. One that cannot be right costs that connection."""
         try:
-            if method == CopyMethod.ANSWER:
+            if method == MirrorMethod.ANSWER:
                 self._answered(peer, parse_answer(payload), now)
             elif peer != self._peer:
                 return  # late
-            elif method == CopyMethod.DATA:
+            elif method == MirrorMethod.DATA:
                 for kind, body in self._decoder.feed(payload):
                     self._frame(kind, body)
-            elif method == CopyMethod.ENDED:
+            elif method == MirrorMethod.ENDED:
                 self._leave(f"{self.source}: {parse_end(payload)}", now)
             else:
                 raise LinkError(f"method {method} from a source")
@@ -148,25 +148,25 @@ class QueueCopy:
             reason = f"{answer.name} serves in epoch {answer.epoch}, but epoch {newest} was followed already"
             answer = SourceAnswer(False, reason, answer.name)
         if not answer.ok:
-            self.state = CopyState.GONE if answer.gone and self._model.uuid is not None else self.state
+            self.state = MirrorState.GONE if answer.gone and self._model.uuid is not None else self.state
             self._against(address, f"{answer.name}: {answer.reason}")
             return
         self._peer, self.source = peer, f"{answer.name} at {address}"
-        self.state, self.error = CopyState.CATCHING_UP, ""
+        self.state, self.error = MirrorState.CATCHING_UP, ""
         self.heard.clear()
-        self._decoder, self._at, self._acked, self._total = StreamDecoder(CopyFrame), BEFORE_ALL, 0, None
+        self._decoder, self._at, self._acked, self._total = StreamDecoder(MirrorFrame), BEFORE_ALL, 0, None
         self._uuid, self._newest = bytes.fromhex(answer.uuid), answer.epoch
         if answer.wall_ms:
             self._model.dated_by(answer.wall_ms, now)
-        self._wire.send_pieces(peer, CopyMethod.HAVE, [encode_ids(self._model.held())])
-        self._wire.send(peer, CopyMethod.GO, self._uuid)
+        self._wire.send_pieces(peer, MirrorMethod.HAVE, [encode_ids(self._model.held())])
+        self._wire.send(peer, MirrorMethod.GO, self._uuid)
 
-    def _frame(self, kind: CopyFrame, body: bytes) -> None:
-        if kind is CopyFrame.DECLARED:
+    def _frame(self, kind: MirrorFrame, body: bytes) -> None:
+        if kind is MirrorFrame.DECLARED:
             self._model.declare(self._uuid, body)
         elif self._model.uuid is None:
             raise LinkError("messages of a queue that is not declared")
-        elif kind is CopyFrame.PIECE:
+        elif kind is MirrorFrame.PIECE:
             upto, ids, records = decode_piece(body)
             lowest = min(((epoch, some.lowest) for epoch, some in ids.items()), default=upto)
             highest = max(((epoch, some.highest) for epoch, some in ids.items()), default=upto)
@@ -174,11 +174,11 @@ class QueueCopy:
                 raise LinkError(f"a piece up to {upto} after {self._at} with {lowest} to {highest}")
             self._model.take_piece(self._at, upto, ids, records)
             self._at = upto
-        elif kind is CopyFrame.LEFT:
+        elif kind is MirrorFrame.LEFT:
             self._model.leave(body)
-        elif kind is CopyFrame.WHOLE:
+        elif kind is MirrorFrame.WHOLE:
             self._model.take_piece(self._at, BEYOND_ALL, NOTHING, b"")
-            self.state = CopyState.FOLLOWING
+            self.state = MirrorState.FOLLOWING
         else:
             self._total = parse_number(body)
 
@@ -188,7 +188,7 @@ class QueueCopy:
         self._full = full
         if self._peer is not None and not full and self._decoder.received != self._acked:
             self._acked = self._decoder.received
-            self._wire.send(self._peer, CopyMethod.ACK, encode_number(self._acked))
+            self._wire.send(self._peer, MirrorMethod.ACK, encode_number(self._acked))
 
     def _against(self, address: str, reason: str) -> None:
         self.heard[address] = reason
@@ -197,5 +197,5 @@ class QueueCopy:
 
     def _leave(self, reason: str, now: float) -> None:
         self._peer, self.source, self._total = None, "", None
-        self.state, self.error = CopyState.CONNECTING, reason
+        self.state, self.error = MirrorState.CONNECTING, reason
         self._next_ask = now + ASK_EVERY

@@ -9,7 +9,7 @@ from broker.model.history.records import Dequeue, Entry, MessageId, Piece
 from ha.core.ports import IdsByEpoch
 
 
-class CopyWire(Protocol):
+class MirrorWire(Protocol):
     """The connections, by the number of the peer. A message to a peer that is gone is dropped."""
 
     def send(self, peer: int, method: int, payload: bytes) -> None:
@@ -72,7 +72,7 @@ class SourceModel(Protocol):
         """Whether history must contain every queue, also those that no store and no link sees."""
 
 
-class CopyModel(Protocol):
+class MirrorModel(Protocol):
     """One queue here that follows, or is about to. Ids are the source's throughout."""
 
     @property

@@ -1,7 +1,7 @@
-"""QueueFeeds: the source's end of queue mirrors: the followers, and what each of them gets.
+"""MirrorSource: the source's end of queue mirrors: the followers, and what each of them gets.
 
-Owner: the adapter. Makes calls on SourceModel, CopyWire and its QueueFeeds. It waits for nobody: a follower
-that is slow, or gone, holds up no confirm and no message.
+Owner: the adapter. Makes calls on SourceModel, MirrorWire and its MirrorFeeds. It waits for nobody: a
+follower that is slow, or gone, holds up no confirm and no message.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from broker.model.history.batch import Batch
 from broker.model.history.records import Dequeue, QueueDelete, Record
 from ha.core.errors import LinkError
-from ha.core.mirror.feed import QueueFeed
-from ha.core.mirror.ports import CopyWire, SourceModel
+from ha.core.mirror.feed import MirrorFeed
+from ha.core.mirror.ports import MirrorWire, SourceModel
 from ha.core.mirror.wire import (
     MOST_HAVE,
-    CopyMethod,
+    MirrorMethod,
     Question,
     SourceAnswer,
     encode_end,
@@ -28,15 +28,15 @@ from ha.core.wire.queue_snapshot import decode_ids
 DELETED = "the queue is deleted"
 
 
-class QueueFeeds:
+class MirrorSource:
     """All feeds of one broker. Call `hear` as peers send, `batch` with each flush, `end_tick` after it."""
 
-    def __init__(self, model: SourceModel, wire: CopyWire) -> None:
+    def __init__(self, model: SourceModel, wire: MirrorWire) -> None:
         self._model = model
         self._wire = wire
         self._names: dict[int, str] = {}
         self._have: dict[int, bytearray] = {}
-        self.feeds: dict[int, QueueFeed] = {}
+        self.feeds: dict[int, MirrorFeed] = {}
 
     @property
     def hungry(self) -> bool:
@@ -58,18 +58,18 @@ class QueueFeeds:
         self._drop(peer)
 
     def _hear(self, peer: int, method: int, payload: bytes) -> None:
-        if method == CopyMethod.ASK:
+        if method == MirrorMethod.ASK:
             question = parse_question(payload)
             self._names[peer] = question.name
-            self._wire.send(peer, CopyMethod.ANSWER, self._answer(question).encode())
-        elif method == CopyMethod.HAVE:
+            self._wire.send(peer, MirrorMethod.ANSWER, self._answer(question).encode())
+        elif method == MirrorMethod.HAVE:
             have = self._have.setdefault(peer, bytearray())
             have += payload
             if len(have) > MOST_HAVE:
                 raise LinkError("it holds more than one queue may")
-        elif method == CopyMethod.GO:
+        elif method == MirrorMethod.GO:
             self._go(peer, payload)
-        elif method == CopyMethod.ACK:
+        elif method == MirrorMethod.ACK:
             feed = self.feeds.get(peer)
             if feed is not None:
                 feed.acknowledged(parse_number(payload))
@@ -105,9 +105,9 @@ class QueueFeeds:
         if end != len(have):
             raise LinkError("ids with bytes that are none")
         if not self._model.has(queue):
-            self._wire.send(peer, CopyMethod.ENDED, encode_end(DELETED))
+            self._wire.send(peer, MirrorMethod.ENDED, encode_end(DELETED))
             return
-        self.feeds[peer] = QueueFeed(peer, self._names[peer], queue, ids)
+        self.feeds[peer] = MirrorFeed(peer, self._names[peer], queue, ids)
         self._model.watch(True)
 
     # -- the flow
@@ -143,13 +143,13 @@ class QueueFeeds:
             else:
                 parts = feed.read(self._model)
                 if parts:
-                    self._wire.send_pieces(peer, CopyMethod.DATA, parts)
+                    self._wire.send_pieces(peer, MirrorMethod.DATA, parts)
 
     def _end(self, queue: bytes, reason: str, *, only: int | None = None) -> None:
         """Send its followers nothing more of it. What was sent before still arrives."""
         for peer, feed in list(self.feeds.items()):
             if feed.queue == queue and only in (None, peer):
-                self._wire.send(peer, CopyMethod.ENDED, encode_end(reason))
+                self._wire.send(peer, MirrorMethod.ENDED, encode_end(reason))
                 self._drop(peer)
 
     def _drop(self, peer: int) -> None:

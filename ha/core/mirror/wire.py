@@ -22,7 +22,7 @@ LONGEST_REASON = 300
 _U64 = struct.Struct(">Q")
 
 
-class CopyMethod(enum.IntEnum):
+class MirrorMethod(enum.IntEnum):
     """From the follower, unless its comment says otherwise."""
 
     ASK = 40
@@ -40,7 +40,7 @@ class CopyMethod(enum.IntEnum):
     """From the source: nothing more comes, and why."""
 
 
-class CopyFrame(enum.IntEnum):
+class MirrorFrame(enum.IntEnum):
     """Types of stream frames, source to follower."""
 
     DECLARED = 1

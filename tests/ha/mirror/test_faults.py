@@ -9,149 +9,149 @@ from typing import Any, ClassVar
 import pytest
 
 from ha.core.mirror import feed as queue_feed
-from tests.ha.mirror.copies import following, in_order
+from tests.ha.mirror.mirrors import following, in_order
 from tests.ha.pair import raw
 from tests.tiers import sampled, sweep
 
 
 @sweep("step", sample=25, whole=5)
 def test_a_link_cut_at_any_byte_leaves_a_part_in_order_and_the_rest_comes(step: int) -> None:
-    copies = following(texts="")
-    a, b = copies.hosts
+    mirrors = following(texts="")
+    a, b = mirrors.hosts
     cuts = 0
     for passing in range(400, 2000, step):  # before that it is not logged in
-        copies.separate(a, b, reset=True)
-        copies.until(lambda: copies.line["state"] == "connecting")
-        copies.consume(a, "q", 1)
-        copies.publish(a, "q", "abc")
+        mirrors.separate(a, b, reset=True)
+        mirrors.until(lambda: mirrors.line["state"] == "connecting")
+        mirrors.consume(a, "q", 1)
+        mirrors.publish(a, "q", "abc")
         queue = a.running.vhost.queues["q"]
         taken = [queue.pop(no_ack=False) for _ in range(3)][1]
         assert taken is not None
         queue.acknowledge([taken])
         if queue.message_count > 8:
             queue.purge()
-        copies.heal()
-        copies.link_ends["a", "b"] = passing
-        copies.until(lambda: bool(copies.cut) or copies.line["state"] == "following")
-        if not copies.cut:
-            del copies.link_ends["a", "b"]
+        mirrors.heal()
+        mirrors.link_ends["a", "b"] = passing
+        mirrors.until(lambda: bool(mirrors.cut) or mirrors.line["state"] == "following")
+        if not mirrors.cut:
+            del mirrors.link_ends["a", "b"]
             break
         cuts += 1
-        held = in_order(copies)
+        held = in_order(mirrors)
         if passing % 7 == 0:
-            copies.kill(b, keep=passing % 2 == 0)
-            copies.start(b)
-            assert passing % 2 or in_order(copies) == held
-        copies.heal()
-        copies.follows(a)
+            mirrors.kill(b, keep=passing % 2 == 0)
+            mirrors.start(b)
+            assert passing % 2 or in_order(mirrors) == held
+        mirrors.heal()
+        mirrors.follows(a)
     assert cuts > 50, cuts
-    copies.follows(a)
+    mirrors.follows(a)
 
 
 def test_the_live_stream_cut_at_any_byte() -> None:
-    copies = following(texts="abcd")
-    a = copies[0]
+    mirrors = following(texts="abcd")
+    a = mirrors[0]
     for passing in range(1, 200):
-        copies.link_ends["a", "b"] = passing
-        copies.consume(a, "q", 1)
-        copies.publish(a, "q", "x")
-        copies.run(0.05)
-        copies.link_ends.pop(("a", "b"), None)
-        in_order(copies)
-        copies.heal()
-        copies.follows(a)
+        mirrors.link_ends["a", "b"] = passing
+        mirrors.consume(a, "q", 1)
+        mirrors.publish(a, "q", "x")
+        mirrors.run(0.05)
+        mirrors.link_ends.pop(("a", "b"), None)
+        in_order(mirrors)
+        mirrors.heal()
+        mirrors.follows(a)
 
 
 def test_a_frozen_follower_holds_no_confirm_and_no_more_than_a_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_feed, "WINDOW", 500)
-    copies = following()
-    a, b = copies.hosts
+    mirrors = following()
+    a, b = mirrors.hosts
     b.frozen = True
     for _ in range(50):
-        position = copies.publish(a, "q", "abcdefghij")
-        copies.run(0.02)
-        assert copies.confirmed(a, position)
-    [feed] = a.running.replications.feeds.feeds.values()
+        position = mirrors.publish(a, "q", "abcdefghij")
+        mirrors.run(0.02)
+        assert mirrors.confirmed(a, position)
+    [feed] = a.running.mirrors.source.feeds.values()
     assert feed.sent - feed.received < 1500
     assert a.running.next_deadline() != a.running.now, "it does not spin"
-    copies.consume(a, "q", 100)
+    mirrors.consume(a, "q", 100)
     b.frozen = False
-    copies.follows(a)
+    mirrors.follows(a)
 
 
 def test_a_source_has_more_to_do_as_long_as_there_is_more_and_the_follower_takes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_feed, "SHARE", 100)
-    copies = following()
-    a, b = copies.hosts
+    mirrors = following()
+    a, b = mirrors.hosts
     b.frozen = True
-    copies.publish(a, "q", "abcdefghij" * 10)
-    copies.step()
+    mirrors.publish(a, "q", "abcdefghij" * 10)
+    mirrors.step()
     assert a.running.next_deadline() == a.running.now, "it wants another tick at once"
     b.frozen = False
-    copies.follows(a)
+    mirrors.follows(a)
     assert a.running.next_deadline() != a.running.now
 
 
 def test_a_primary_that_serves_no_more_says_so_and_the_next_is_followed() -> None:
-    copies = following(3)
-    a, other, _ = copies.hosts
-    assert copies.ask(a, "demote")["ok"]
-    copies.until(lambda: "a: it does not serve" in copies.line["error"])
-    assert copies.contents(copies.b, "q") == "abc"
-    assert copies.ask(other, "promote")["ok"]
-    copies.publish(other, "q", "d")
-    copies.follows(other)
+    mirrors = following(3)
+    a, other, _ = mirrors.hosts
+    assert mirrors.ask(a, "demote")["ok"]
+    mirrors.until(lambda: "a: it does not serve" in mirrors.line["error"])
+    assert mirrors.contents(mirrors.b, "q") == "abc"
+    assert mirrors.ask(other, "promote")["ok"]
+    mirrors.publish(other, "q", "d")
+    mirrors.follows(other)
 
 
 def test_a_primary_that_cannot_prove_to_be_one_feeds_nobody() -> None:
-    copies = following(3, authority="register")
-    a, other, _ = copies.hosts
-    copies.register.cut = {"a"}
-    copies.separate(a, other)
-    copies.until(lambda: a.running.broker.withheld)
-    copies.until(lambda: "cannot prove to be the primary" in copies.line["error"])
-    copies.heal()
-    copies.register.cut.clear()
-    copies.until(lambda: not a.running.broker.withheld)
-    copies.follows(a)
+    mirrors = following(3, authority="register")
+    a, other, _ = mirrors.hosts
+    mirrors.register.cut = {"a"}
+    mirrors.separate(a, other)
+    mirrors.until(lambda: a.running.broker.withheld)
+    mirrors.until(lambda: "cannot prove to be the primary" in mirrors.line["error"])
+    mirrors.heal()
+    mirrors.register.cut.clear()
+    mirrors.until(lambda: not a.running.broker.withheld)
+    mirrors.follows(a)
 
 
 def test_a_follower_for_which_too_much_has_left_compares_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_feed, "WINDOW", 500)
     monkeypatch.setattr(queue_feed, "MOST_RANGES", 5)
-    copies = following(texts="abcdefghijklmnopqrstuvwxyz")
-    a, b = copies.hosts
+    mirrors = following(texts="abcdefghijklmnopqrstuvwxyz")
+    a, b = mirrors.hosts
     b.frozen = True
     for _ in range(10):
-        copies.publish(a, "q", "0123456789")
-        copies.run(0.02)
+        mirrors.publish(a, "q", "0123456789")
+        mirrors.run(0.02)
     queue = a.running.vhost.queues["q"]
     entries = [entry for entry in (queue.pop(no_ack=False) for _ in range(26)) if entry is not None]
     queue.acknowledge(entries[::2])
-    copies.run(0.1)
+    mirrors.run(0.1)
     assert a.running.status()["followers"] == []
     b.frozen = False
-    copies.until(lambda: "too far behind" in copies.line["error"])
-    copies.follows(a)
+    mirrors.until(lambda: "too far behind" in mirrors.line["error"])
+    mirrors.follows(a)
 
 
 def test_a_follower_that_can_take_no_more_stops_the_stream_and_not_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_feed, "WINDOW", 500)
-    copies = following()
-    a, b = copies.hosts
+    mirrors = following()
+    a, b = mirrors.hosts
     b.running.broker.disk.raised = True
     for _ in range(30):
-        copies.publish(a, "q", "abcdefghij")
-        copies.run(0.02)
+        mirrors.publish(a, "q", "abcdefghij")
+        mirrors.run(0.02)
     assert b.running.vhost.queues["q"].total_count < 60
     b.running.broker.disk.raised = False
-    copies.follows(a)
+    mirrors.follows(a)
 
 
 def test_a_follower_that_can_take_no_more_takes_no_more_of_new_connections_either(
@@ -159,20 +159,20 @@ def test_a_follower_that_can_take_no_more_takes_no_more_of_new_connections_eithe
 ) -> None:
     """Its disk would be full after enough of them."""
     monkeypatch.setattr(queue_feed, "WINDOW", 500)
-    copies = following()
-    a, b = copies.hosts
+    mirrors = following()
+    a, b = mirrors.hosts
     b.running.broker.disk.raised = True
-    copies.publish(a, "q", "abcdefghij" * 30)
-    copies.run(0.1)
+    mirrors.publish(a, "q", "abcdefghij" * 30)
+    mirrors.run(0.1)
     for _ in range(20):
-        copies.kill(a)
-        copies.until(lambda: copies.line["state"] == "connecting")
-        copies.start(a)
-        copies.run(1.5)
+        mirrors.kill(a)
+        mirrors.until(lambda: mirrors.line["state"] == "connecting")
+        mirrors.start(a)
+        mirrors.run(1.5)
     assert b.running.vhost.queues["q"].total_count < 60
-    assert copies.line["error"] == "this broker takes no more for now: low on disk"
+    assert mirrors.line["error"] == "this broker takes no more for now: low on disk"
     b.running.broker.disk.raised = False
-    copies.follows(a)
+    mirrors.follows(a)
 
 
 class Fate:
@@ -188,12 +188,12 @@ class Fate:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         rules = self.random.choice([{}, {"x-max-length": 40}, {"x-message-ttl": 300}, {"x-max-priority": 5}])
-        self.copies = following(3, texts="", arguments=rules)
-        self.primary = self.copies[0]
+        self.mirrors = following(3, texts="", arguments=rules)
+        self.primary = self.mirrors[0]
         self.held: list[Any] = []
 
     def step(self) -> None:
-        copies, chance, primary = self.copies, self.random, self.primary
+        mirrors, chance, primary = self.mirrors, self.random, self.primary
         what = chance.choices(list(self.WEIGHTS), list(self.WEIGHTS.values()))[0]
         queue = primary.running.vhost.queues["q"]
         match what:
@@ -212,21 +212,21 @@ class Fate:
             case "purge":
                 queue.purge()
             case "cut":
-                copies.link_ends[primary.name, "c"] = chance.randint(1, 600)
+                mirrors.link_ends[primary.name, "c"] = chance.randint(1, 600)
             case "freeze":
-                copies.b.frozen = not copies.b.frozen
+                mirrors.b.frozen = not mirrors.b.frozen
             case "disk":
-                copies.b.syncing = not copies.b.syncing
+                mirrors.b.syncing = not mirrors.b.syncing
             case "restart":
-                copies.kill(copies.b, keep=chance.random() < 0.5)
-                copies.start(copies.b)
+                mirrors.kill(mirrors.b, keep=chance.random() < 0.5)
+                mirrors.start(mirrors.b)
             case "fail" | "switch":
                 self.change(planned=what == "switch")
-        copies.run(chance.choice([0.0, 0.005, 0.01, 0.05, 0.3]))
-        if copies.cut and chance.random() < 0.4:
-            copies.heal()
-        if copies.b.running.vhost.serving:
-            in_order(copies)
+        mirrors.run(chance.choice([0.0, 0.005, 0.01, 0.05, 0.3]))
+        if mirrors.cut and chance.random() < 0.4:
+            mirrors.heal()
+        if mirrors.b.running.vhost.serving:
+            in_order(mirrors)
 
     def publish(self, texts: str, *, persistent: bool) -> None:
         vhost = self.primary.running.vhost
@@ -238,30 +238,30 @@ class Fate:
     def change(self, *, planned: bool) -> None:
         """The other of the pair serves from now on, if it is ready; or, after a switchover that comes to
         nothing, the same one again, in another epoch perhaps."""
-        copies, old = self.copies, self.primary
-        other = copies[1] if old is copies[0] else copies[0]
+        mirrors, old = self.mirrors, self.primary
+        other = mirrors[1] if old is mirrors[0] else mirrors[0]
         if other.node is None or other.status != "ready" or old.status not in ("active", "recovering"):
             return
         epoch = old.running.core.epoch
         if planned:
-            copies.ask(old, "switchover", 10.0)
+            mirrors.ask(old, "switchover", 10.0)
         else:
-            copies.kill(old)
-            assert copies.ask(other, "promote", 10.0, force_lossy=True)["ok"]
-            copies.start(old)
+            mirrors.kill(old)
+            assert mirrors.ask(other, "promote", 10.0, force_lossy=True)["ok"]
+            mirrors.start(old)
         serving = (host for host in (other, old) if host.status in ("active", "recovering"))
         self.primary = next(serving)
         if self.primary.running.core.epoch != epoch:
             self.held = []
 
     def end(self) -> None:
-        copies = self.copies
-        copies.heal()
-        copies.link_ends.clear()
-        copies.b.frozen, copies.b.syncing = False, True
+        mirrors = self.mirrors
+        mirrors.heal()
+        mirrors.link_ends.clear()
+        mirrors.b.frozen, mirrors.b.syncing = False, True
         self.publish("!", persistent=True)
-        copies.follows(self.primary)
-        in_order(copies)
+        mirrors.follows(self.primary)
+        in_order(mirrors)
 
 
 @pytest.mark.parametrize("number", sampled(40, sample=10))

@@ -1,5 +1,5 @@
 """To whom a broker that follows queues says `ha.password`: over TLS, on its own machine, or where it is told
-to trust the network. Whoever asks for the copy names the address, and must not get the password by that.
+to trust the network. Whoever asks for the mirror names the address, and must not get the password by that.
 
 In these hosts' network a name leads to whoever has the port.
 """
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ha.adapter import codes
-from ha.adapter.mirror.replications import IN_CLEAR
-from tests.ha.mirror.copies import Copies, following
+from ha.adapter.mirror.mirrors import IN_CLEAR
+from tests.ha.mirror.mirrors import Mirrors, following
 
 NEAR = [
     "127.0.0.1:5000",
@@ -29,28 +29,28 @@ FAR = [
 ]  # fmt: skip
 
 
-def asked(copies: Copies, *source: str, **more: Any) -> dict[str, Any]:
-    return copies.ask(copies.b, "replicate", 15.0, source=list(source), queue="q", **more)
+def asked(mirrors: Mirrors, *source: str, **more: Any) -> dict[str, Any]:
+    return mirrors.ask(mirrors.b, "replicate", 15.0, source=list(source), queue="q", **more)
 
 
-def begun(**settings: Any) -> Copies:
-    copies = Copies()
-    copies.b.settings |= settings
-    copies.begin()
-    return copies
+def begun(**settings: Any) -> Mirrors:
+    mirrors = Mirrors()
+    mirrors.b.settings |= settings
+    mirrors.begin()
+    return mirrors
 
 
 @pytest.mark.parametrize("address", FAR)
 @pytest.mark.parametrize("password", ["ha", "a secret"])
 def test_it_goes_nowhere_in_the_clear_and_the_answer_says_what_to_set(address: str, password: str) -> None:
-    copies = begun(password=password)
+    mirrors = begun(password=password)
     for source in ([address], ["127.0.0.1:5000", address]):
-        answer = asked(copies, *source)
+        answer = asked(mirrors, *source)
         assert answer == codes.MIRROR_IN_CLEAR.say(address=address, fault=IN_CLEAR).answer()
     assert "ha.tls" in IN_CLEAR
     assert "auth.allow_plain_without_tls" in IN_CLEAR
-    assert copies.b.running.dials.addresses == []
-    assert not copies.b.running.vhost.queues
+    assert mirrors.b.running.dials.addresses == []
+    assert not mirrors.b.running.vhost.queues
 
 
 @pytest.mark.parametrize("address", NEAR)
@@ -61,38 +61,38 @@ def test_this_machine_itself_may_be_told(address: str) -> None:
 
 def test_over_tls_and_where_the_network_is_trusted_it_may_go_anywhere() -> None:
     assert asked(begun(tls=True), "far.example:5000")["ok"]
-    copies = begun()
-    broker = copies.b.running.broker
+    mirrors = begun()
+    broker = mirrors.b.running.broker
     broker.settings = replace(broker.settings, allow_plain_without_tls=True)
-    assert asked(copies, "far.example:5000")["ok"]
+    assert asked(mirrors, "far.example:5000")["ok"]
 
 
-def test_a_copy_is_not_moved_to_where_it_would_go_in_the_clear() -> None:
-    copies = following()
-    before = copies.line
-    assert asked(copies, "far.example:5000")["code"] == "mirror-in-clear"
-    copies.publish(copies[0], "q", "d")
-    copies.follows(copies[0])
-    assert copies.line == before | {"messages": 4}
+def test_a_mirror_is_not_moved_to_where_it_would_go_in_the_clear() -> None:
+    mirrors = following()
+    before = mirrors.line
+    assert asked(mirrors, "far.example:5000")["code"] == "mirror-in-clear"
+    mirrors.publish(mirrors[0], "q", "d")
+    mirrors.follows(mirrors[0])
+    assert mirrors.line == before | {"messages": 4}
 
 
-def test_a_copy_that_was_begun_under_other_settings_waits_and_says_for_what() -> None:
-    copies = begun(tls=True)
-    b = copies.b
-    copies.publish(copies[0], "q", "abc")
-    assert asked(copies, "far.example:5000")["ok"]
-    copies.follows(copies[0])
-    copies.kill(b)
+def test_a_mirror_that_was_begun_under_other_settings_waits_and_says_for_what() -> None:
+    mirrors = begun(tls=True)
+    b = mirrors.b
+    mirrors.publish(mirrors[0], "q", "abc")
+    assert asked(mirrors, "far.example:5000")["ok"]
+    mirrors.follows(mirrors[0])
+    mirrors.kill(b)
     b.settings["tls"] = False
     b.log.clear()
-    copies.start(b)
-    copies.run(1.0)
+    mirrors.start(b)
+    mirrors.run(1.0)
     assert b.running.dials.addresses == []
     why = f"far.example:5000: {IN_CLEAR}"
-    assert (copies.line["state"], copies.line["error"]) == ("connecting", why)
+    assert (mirrors.line["state"], mirrors.line["error"]) == ("connecting", why)
     assert b.log.count(f"replication of queue 'q': connecting: {why}") == 1
-    copies.kill(b)
+    mirrors.kill(b)
     b.settings["tls"] = True
-    copies.publish(copies[0], "q", "d")
-    copies.start(b)
-    copies.follows(copies[0])
+    mirrors.publish(mirrors[0], "q", "d")
+    mirrors.start(b)
+    mirrors.follows(mirrors[0])

@@ -8,35 +8,37 @@ from typing import Any
 import pytest
 
 from ha.core.mirror.wire import (
-    CopyMethod,
+    MirrorMethod,
     Question,
 )
 from ha.core.wire.link import VERSION
 from tests.bad_inputs.test_link import Liar
-from tests.ha.mirror.copies import Copies, following
+from tests.ha.mirror.mirrors import Mirrors, following
 
 
-def refused(copies: Copies, **more: Any) -> str:
-    asked = {"source": copies.addresses, "queue": "q"} | more
-    answer = copies.ask(copies.b, "replicate", 20.0, **asked)
+def refused(mirrors: Mirrors, **more: Any) -> str:
+    asked = {"source": mirrors.addresses, "queue": "q"} | more
+    answer = mirrors.ask(mirrors.b, "replicate", 20.0, **asked)
     assert not answer["ok"], answer
     assert "\n" not in answer["reason"]
-    assert copies.b.running.dials.addresses == []
+    assert mirrors.b.running.dials.addresses == []
     return str(answer["reason"])
 
 
 def test_what_makes_no_sense_is_refused_with_a_sentence_and_nothing_is_left() -> None:
-    copies = Copies(3)
-    copies.begin()
-    b = copies.b
-    copies[0].running.vhost.declare_queue("mine", owner=copies, exclusive=True)
-    assert "it has no queue 'nope'" in refused(copies, queue="nope")
-    assert "exclusive to a connection" in refused(copies, queue="mine")
-    assert "it does not serve (ready); a at 127.0.0.1:5000 does" in refused(copies, source=["127.0.0.1:5001"])
-    assert "it is this very broker" in refused(copies, source=[f"127.0.0.1:{b.port}"])
-    assert "a queue's name has" in refused(copies, queue="")
-    assert "a queue's name has" in refused(copies, name="")
-    assert "reserved prefix" in refused(copies, name="amq.x")
+    mirrors = Mirrors(3)
+    mirrors.begin()
+    b = mirrors.b
+    mirrors[0].running.vhost.declare_queue("mine", owner=mirrors, exclusive=True)
+    assert "it has no queue 'nope'" in refused(mirrors, queue="nope")
+    assert "exclusive to a connection" in refused(mirrors, queue="mine")
+    assert "it does not serve (ready); a at 127.0.0.1:5000 does" in refused(
+        mirrors, source=["127.0.0.1:5001"]
+    )
+    assert "it is this very broker" in refused(mirrors, source=[f"127.0.0.1:{b.port}"])
+    assert "a queue's name has" in refused(mirrors, queue="")
+    assert "a queue's name has" in refused(mirrors, name="")
+    assert "reserved prefix" in refused(mirrors, name="amq.x")
     for wrong in (
         [],
         ["x"],
@@ -47,53 +49,53 @@ def test_what_makes_no_sense_is_refused_with_a_sentence_and_nothing_is_left() ->
         None,
         [f"h:{n}" for n in range(1, 99)],
     ):
-        assert "addresses HOST:PORT" in refused(copies, source=wrong)
-    copies.declare(b, "q")
-    assert "there is a queue 'q' here already" in refused(copies)
+        assert "addresses HOST:PORT" in refused(mirrors, source=wrong)
+    mirrors.declare(b, "q")
+    assert "there is a queue 'q' here already" in refused(mirrors)
     assert list(b.running.vhost.queues) == ["q"]
-    answer = copies.ask(copies[0], "replicate", source=["127.0.0.1:5002"], queue="q", name="z")
+    answer = mirrors.ask(mirrors[0], "replicate", source=["127.0.0.1:5002"], queue="q", name="z")
     assert answer["reason"] == "a belongs to a pair; only a broker of its own follows another's queue"
-    answer = copies.ask(b, "replicate-stop", name="q")
+    answer = mirrors.ask(b, "replicate-stop", name="q")
     assert answer["reason"] == "there is no queue 'q' that follows another broker's"
 
 
 def test_nobody_there_or_a_wrong_password() -> None:
-    copies = Copies()
-    copies.begin()
-    copies.kill(copies[0])
-    assert refused(copies) == "127.0.0.1:5000: nobody answers there"
-    copies.start(copies[0])
-    copies.kill(copies.b)
-    copies.b.settings["password"] = "wrong"
-    copies.start(copies.b)
-    reason = refused(copies)
+    mirrors = Mirrors()
+    mirrors.begin()
+    mirrors.kill(mirrors[0])
+    assert refused(mirrors) == "127.0.0.1:5000: nobody answers there"
+    mirrors.start(mirrors[0])
+    mirrors.kill(mirrors.b)
+    mirrors.b.settings["password"] = "wrong"
+    mirrors.start(mirrors.b)
+    reason = refused(mirrors)
     assert "403 ACCESS_REFUSED" in reason
     assert reason.endswith(
         "(set ha.password, not its default, and ha.username to the same values there and here)"
     )
-    assert not any("wrong" in line for line in copies.b.log)
+    assert not any("wrong" in line for line in mirrors.b.log)
 
 
 def test_a_source_with_which_there_is_no_tls_is_not_taken_for_nobody() -> None:
-    copies = Copies()
-    copies.begin()
-    b, answers = copies.b.running, []
-    asked = {"source": copies.addresses, "queue": "q"}
-    b.manage("replicate", asked, answers.append, copies.now)
-    b.dials.due(copies.now, at_once=True)
+    mirrors = Mirrors()
+    mirrors.begin()
+    b, answers = mirrors.b.running, []
+    asked = {"source": mirrors.addresses, "queue": "q"}
+    b.manage("replicate", asked, answers.append, mirrors.now)
+    b.dials.due(mirrors.now, at_once=True)
     (dial,) = b.wants_dials()
-    b.dial_failed(dial.dial_id, "its certificate is not accepted: it is old", copies.now, distrusted=True)
-    copies.until(lambda: bool(answers))
+    b.dial_failed(dial.dial_id, "its certificate is not accepted: it is old", mirrors.now, distrusted=True)
+    mirrors.until(lambda: bool(answers))
     assert (
         answers[0]["code"] == "mirror-refused" and "its certificate is not accepted" in answers[0]["reason"]
     )
 
 
 def test_a_silent_source_is_given_up_by_who_asked() -> None:
-    copies = Copies()
-    copies.begin()
-    copies[0].frozen = True
-    assert refused(copies) == (
+    mirrors = Mirrors()
+    mirrors.begin()
+    mirrors[0].frozen = True
+    assert refused(mirrors) == (
         "127.0.0.1:5000: somebody listens there, and is no broker that answers: "
         "the server did not finish the handshake in time"
     )
@@ -108,25 +110,25 @@ def test_a_silent_source_is_given_up_by_who_asked() -> None:
     ],
 )
 def test_something_else_that_listens_there_is_not_taken_for_nobody(said: bytes, why: str) -> None:
-    copies = Copies()
-    copies.begin()
-    b, answers = copies.b.running, []
-    b.manage("replicate", {"source": copies.addresses, "queue": "q"}, answers.append, copies.now)
-    b.dials.due(copies.now, at_once=True)
+    mirrors = Mirrors()
+    mirrors.begin()
+    b, answers = mirrors.b.running, []
+    b.manage("replicate", {"source": mirrors.addresses, "queue": "q"}, answers.append, mirrors.now)
+    b.dials.due(mirrors.now, at_once=True)
     (dial,) = b.wants_dials()
-    b.dialed(dial.dial_id, copies.now)
-    b.dial_received(dial.dial_id, said, copies.now)
-    b.dial_closed(dial.dial_id, True, copies.now)
-    copies.until(lambda: bool(answers))
+    b.dialed(dial.dial_id, mirrors.now)
+    b.dial_received(dial.dial_id, said, mirrors.now)
+    b.dial_closed(dial.dial_id, True, mirrors.now)
+    mirrors.until(lambda: bool(answers))
     sentence = f"127.0.0.1:5000: somebody listens there, and is no broker that answers: {why}"
     assert (answers[0]["ok"], answers[0]["reason"]) == (False, sentence)
 
 
 def test_a_source_to_which_there_is_no_way_is_not_taken_for_nobody() -> None:
-    copies = Copies()
-    copies.begin()
-    copies.separate(copies[0], copies.b)
-    assert refused(copies) == "127.0.0.1:5000: no answer comes from there"
+    mirrors = Mirrors()
+    mirrors.begin()
+    mirrors.separate(mirrors[0], mirrors.b)
+    assert refused(mirrors) == "127.0.0.1:5000: no answer comes from there"
 
 
 ASKED = Question("q", "", "n" * 32, "x", "").encode()
@@ -135,64 +137,68 @@ ASKED = Question("q", "", "n" * 32, "x", "").encode()
 @pytest.mark.parametrize(
     "words",
     [
-        [(CopyMethod.GO, b"u" * 16)],
-        [(CopyMethod.ASK, ASKED), (CopyMethod.GO, b"short")],
-        [(CopyMethod.ASK, ASKED), (CopyMethod.HAVE, b"\0\0\0\1"), (CopyMethod.GO, b"u" * 16)],
-        [(CopyMethod.ASK, ASKED), (CopyMethod.HAVE, bytes(5)), (CopyMethod.GO, b"u" * 16)],
-        [(CopyMethod.ASK, b"{}")],
-        [(CopyMethod.ASK, b"\xff")],
-        [(CopyMethod.ASK, json.dumps({"queue": 1}).encode())],
-        [(CopyMethod.DATA, b"")],
-        [(CopyMethod.ANSWER, b"")],
+        [(MirrorMethod.GO, b"u" * 16)],
+        [(MirrorMethod.ASK, ASKED), (MirrorMethod.GO, b"short")],
+        [(MirrorMethod.ASK, ASKED), (MirrorMethod.HAVE, b"\0\0\0\1"), (MirrorMethod.GO, b"u" * 16)],
+        [(MirrorMethod.ASK, ASKED), (MirrorMethod.HAVE, bytes(5)), (MirrorMethod.GO, b"u" * 16)],
+        [(MirrorMethod.ASK, b"{}")],
+        [(MirrorMethod.ASK, b"\xff")],
+        [(MirrorMethod.ASK, json.dumps({"queue": 1}).encode())],
+        [(MirrorMethod.DATA, b"")],
+        [(MirrorMethod.ANSWER, b"")],
     ],
 )
 def test_who_says_what_a_follower_may_not_is_closed_and_nobody_else(
-    words: list[tuple[CopyMethod, bytes]],
+    words: list[tuple[MirrorMethod, bytes]],
 ) -> None:
-    copies = following()
-    liar = Liar(copies, copies[0])
+    mirrors = following()
+    liar = Liar(mirrors, mirrors[0])
     for method, payload in words:
         liar.client.send_extension(method, payload)
     liar.move()
     assert liar.closed is not None and liar.closed.code == 501
-    copies.publish(copies[0], "q", "d")
-    copies.follows(copies[0])
+    mirrors.publish(mirrors[0], "q", "d")
+    mirrors.follows(mirrors[0])
 
 
 def test_a_follower_that_acknowledges_what_was_not_sent_is_closed() -> None:
-    copies = following()
-    liar = Liar(copies, copies[0])
-    uuid = copies[0].running.vhost.queues["q"].uuid
+    mirrors = following()
+    liar = Liar(mirrors, mirrors[0])
+    uuid = mirrors[0].running.vhost.queues["q"].uuid
     for method, payload in (
-        (CopyMethod.ASK, ASKED), (CopyMethod.HAVE, bytes(4)), (CopyMethod.GO, uuid),
-        (CopyMethod.ACK, (1 << 40).to_bytes(8, "big")),
+        (MirrorMethod.ASK, ASKED), (MirrorMethod.HAVE, bytes(4)), (MirrorMethod.GO, uuid),
+        (MirrorMethod.ACK, (1 << 40).to_bytes(8, "big")),
     ):  # fmt: skip
         liar.client.send_extension(method, payload)
     liar.move()
     assert liar.closed is not None
-    assert [line["follower"] for line in copies[0].running.status()["followers"]] == ["b"]
+    assert [line["follower"] for line in mirrors[0].running.status()["followers"]] == ["b"]
 
 
 def test_a_source_that_was_deleted_between_the_answer_and_the_beginning() -> None:
-    copies = following()
-    liar = Liar(copies, copies[0])
-    for method, payload in ((CopyMethod.ASK, ASKED), (CopyMethod.HAVE, bytes(4)), (CopyMethod.GO, b"u" * 16)):
+    mirrors = following()
+    liar = Liar(mirrors, mirrors[0])
+    for method, payload in (
+        (MirrorMethod.ASK, ASKED),
+        (MirrorMethod.HAVE, bytes(4)),
+        (MirrorMethod.GO, b"u" * 16),
+    ):
         liar.client.send_extension(method, payload)
     liar.move()
     assert liar.closed is None
-    ended = [event for event in liar.seen if getattr(event, "method_id", 0) == CopyMethod.ENDED]
+    ended = [event for event in liar.seen if getattr(event, "method_id", 0) == MirrorMethod.ENDED]
     assert json.loads(ended[0].payload) == {"reason": "the queue is deleted"}
 
 
 def test_nobody_of_its_cluster_and_no_other_version_is_fed() -> None:
-    copies = following(3)
-    a, other, _ = copies.hosts
-    liar = Liar(copies, a)
+    mirrors = following(3)
+    a, other, _ = mirrors.hosts
+    liar = Liar(mirrors, a)
 
     def refusal(**fields: Any) -> str:
         asked = {"node_id": "n" * 32, "name": "x", "cluster_id": ""} | fields
-        liar.say(CopyMethod.ASK, Question("q", "", **asked).encode())
-        answer = liar.answer(CopyMethod.ANSWER)
+        liar.say(MirrorMethod.ASK, Question("q", "", **asked).encode())
+        answer = liar.answer(MirrorMethod.ANSWER)
         assert not answer["ok"]
         return str(answer["reason"])
 
@@ -204,14 +210,14 @@ def test_nobody_of_its_cluster_and_no_other_version_is_fed() -> None:
 
 @pytest.mark.parametrize("name", ["\ud800", "a\0b", "e" * 256, "ü" * 128])
 def test_what_can_be_no_name_of_a_queue_here_is_refused(name: str) -> None:
-    copies = Copies()
-    copies.begin()
-    assert "a queue's name has" in refused(copies, name=name)
-    assert "a queue's name has" in refused(copies, queue=name, name="z")
+    mirrors = Mirrors()
+    mirrors.begin()
+    assert "a queue's name has" in refused(mirrors, name=name)
+    assert "a queue's name has" in refused(mirrors, queue=name, name="z")
 
 
 @pytest.mark.parametrize("address", ["h" * 70_000 + ":1", "a\nb:1", "\ud800:1", "h:" + "1" * 5000])
 def test_what_can_be_no_address_is_refused(address: str) -> None:
-    copies = Copies()
-    copies.begin()
-    assert "addresses HOST:PORT" in refused(copies, source=[address])
+    mirrors = Mirrors()
+    mirrors.begin()
+    assert "addresses HOST:PORT" in refused(mirrors, source=[address])

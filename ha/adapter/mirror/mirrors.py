@@ -1,8 +1,9 @@
-"""Replications: queue mirrors between brokers of different clusters, at both ends.
+"""QueueMirrors: queue mirrors between brokers of different clusters, at both ends.
 
-Owner: Node, for its life. As a source it feeds each follower (`QueueFeeds`). As a follower it has a
-`QueueCopy` for each queue here that follows another broker's, with its own connections to all addresses of
-the source. The queue itself remembers what it follows (`broker.model.queue.origin`): there is no other file.
+Owner: Node, for its life. As a source it feeds each follower (`MirrorSource`). As a follower it has a
+`MirrorFollower` for each queue here that follows another broker's, with its own connections to all addresses
+of the source. The queue itself remembers what it follows (`broker.model.queue.origin`): there is no other
+file.
 
 The HA identity of this broker (`ha.username`) logs in at the source; no other is asked for or kept. The user
 who starts a mirror names the address, and need not know that password. The password is sent over TLS, on this
@@ -22,13 +23,13 @@ from broker.model.vhost.ad_hoc_replica import end_replica
 from broker.security.loopback import is_loopback
 from ha.adapter import codes
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
-from ha.adapter.mirror.copy_vhost import CopyVhost
+from ha.adapter.mirror.mirror_vhost import MirrorVhost
 from ha.adapter.mirror.source_vhost import SourceNode, SourceVhost
 from ha.core.deadlines import earliest
 from ha.core.membership import Status
-from ha.core.mirror.follower import CopyState, QueueCopy
-from ha.core.mirror.source import QueueFeeds
-from ha.core.mirror.wire import CopyMethod
+from ha.core.mirror.follower import MirrorFollower, MirrorState
+from ha.core.mirror.source import MirrorSource
+from ha.core.mirror.wire import MirrorMethod
 from understudy.shared.codes import Coded
 from understudy.shared.octets import cut
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ha.adapter.ha_hooks import HaHooks
     from ha.adapter.settings import HaSettings
 
-COPY_METHODS = frozenset(CopyMethod)
+MIRROR_METHODS = frozenset(MirrorMethod)
 PATIENCE = 10.0
 """Seconds that an operator waits for the source's first word."""
 MOST_ADDRESSES = 16
@@ -53,16 +54,16 @@ Reply = Callable[[dict[str, Any]], None]
 
 
 @dataclass(slots=True, eq=False)
-class _Copying:
+class _Mirror:
     """A queue here that follows another one, or is about to."""
 
-    model: CopyVhost
-    copy: QueueCopy
+    model: MirrorVhost
+    follower: MirrorFollower
     inbox: Inbox
     reply: Reply | None = None
     """The operator who waits for it to come to be, up to `until`."""
     until: float = 0.0
-    told: tuple[CopyState, str] = field(default=(CopyState.CONNECTING, ""))
+    told: tuple[MirrorState, str] = field(default=(MirrorState.CONNECTING, ""))
     """What the log said last."""
 
 
@@ -98,7 +99,7 @@ class MirrorNode(SourceNode, Protocol):
     def log(self) -> Callable[[Coded], None]: ...
 
 
-class Replications:
+class QueueMirrors:
     """Call `tick` before the broker's end of tick, so that what came is history of that tick; call `end_tick`
     after it."""
 
@@ -106,8 +107,8 @@ class Replications:
         self._node = node
         self._store = store
         self._numbers = numbers
-        self.feeds = QueueFeeds(SourceVhost(node), self)
-        self._copies: dict[str, _Copying] = {}
+        self.source = MirrorSource(SourceVhost(node), self)
+        self._mirrors: dict[str, _Mirror] = {}
         self._owed: list[_Owed] = []
         self._followers: list[Queue] = []
         self._looked_at = -1
@@ -126,7 +127,7 @@ class Replications:
     def _alone(self) -> bool:
         return self._node.core.status is Status.STANDALONE
 
-    # -- the wire (`ha.core.mirror.ports.CopyWire`)
+    # -- the wire (`ha.core.mirror.ports.MirrorWire`)
 
     def send(self, peer: int, method: int, payload: bytes) -> None:
         self.send_pieces(peer, method, [payload])
@@ -144,7 +145,7 @@ class Replications:
 
     def close(self, peer: int, code: int, text: str) -> None:
         """Close the connection of a peer for what it sent. A follower gets a line of the log; of a source,
-        the copy's `error` says it."""
+        the mirror's `error` says it."""
         inbound = self._node.hooks.peers.get(peer)
         dial = self._node.dials.open.get(peer)
         if inbound is not None:
@@ -156,35 +157,35 @@ class Replications:
 
     def hear(self, peer: int, method: int, payload: bytes) -> None:
         """One method of a follower."""
-        self.feeds.hear(peer, method, payload)
+        self.source.hear(peer, method, payload)
 
     def lost(self, peer: int) -> None:
         """An inbound connection is gone."""
-        self.feeds.lost(peer)
+        self.source.lost(peer)
 
     # -- ticks
 
     def tick(self, now: float) -> None:
         """Take what came from the sources."""
-        for name, copying in list(self._copies.items()):
+        for name, mirror in list(self._mirrors.items()):
             if not self._node.vhost.serving:
                 break
-            self._hear(copying, now)
-            copying.copy.timers(now)
-            self._tell(name, copying)
-            self._first_word(name, copying, now)
+            self._hear(mirror, now)
+            mirror.follower.timers(now)
+            self._tell(name, mirror)
+            self._first_word(name, mirror, now)
 
     def end_tick(self, now: float) -> None:
         """History is flushed: followers get their share, and sources are told what was taken."""
-        self.feeds.end_tick()
+        self.source.end_tick()
         broker = self._node.broker
         full = "" if not broker.pausing else broker.block_reason if broker.blocked else "paging is behind"
-        for name, copying in self._copies.items():
-            copying.copy.end_tick(full=full)
-            if copying.reply is not None and copying.model.uuid is not None and copying.copy.source:
-                reason = f"'{name}' follows '{copying.copy.queue}' of {copying.copy.source}"
-                self._owed.append(_Owed(copying.reply, reason))
-                copying.reply = None
+        for name, mirror in self._mirrors.items():
+            mirror.follower.end_tick(full=full)
+            if mirror.reply is not None and mirror.model.uuid is not None and mirror.follower.source:
+                reason = f"'{name}' follows '{mirror.follower.queue}' of {mirror.follower.source}"
+                self._owed.append(_Owed(mirror.reply, reason))
+                mirror.reply = None
         history = self._node.vhost.history
         for owed in list(self._owed):
             owed.since = owed.since or Position(history.epoch, history.n)
@@ -194,64 +195,65 @@ class Replications:
 
     def next_deadline(self) -> float | None:
         """Without the deadlines of the dials."""
-        if self.feeds.hungry:
+        if self.source.hungry:
             return self._node.now
         found: float | None = None
-        for copying in self._copies.values():
-            waits = copying.until if copying.reply is not None else None
-            found = earliest(found, copying.copy.next_deadline(), waits)
+        for mirror in self._mirrors.values():
+            waits = mirror.until if mirror.reply is not None else None
+            found = earliest(found, mirror.follower.next_deadline(), waits)
         return found
 
-    def _hear(self, copying: _Copying, now: float) -> None:
-        copy = copying.copy
-        for item in copying.inbox.take():
+    def _hear(self, mirror: _Mirror, now: float) -> None:
+        follower = mirror.follower
+        for item in mirror.inbox.take():
             match item:
                 case DialOpen(peer=peer, address=address):
-                    copy.opened(peer, address, now)
+                    follower.opened(peer, address, now)
                 case DialFailed(address=address):
-                    copy.failed(address, _failure(item))
+                    follower.failed(address, _failure(item))
                 case Arrived(peer=peer, method=method, payload=payload):
-                    copy.method(peer, method, payload, now)
+                    follower.method(peer, method, payload, now)
                 case PeerLost(peer=peer):
-                    copy.lost(peer, now)
+                    follower.lost(peer, now)
                 case _:
                     pass
 
-    def _tell(self, name: str, copying: _Copying) -> None:
+    def _tell(self, name: str, mirror: _Mirror) -> None:
         """Log each change."""
-        copy = copying.copy
-        if copying.told == (copy.state, copy.error):
+        follower = mirror.follower
+        if mirror.told == (follower.state, follower.error):
             return
-        copying.told = (copy.state, copy.error)
-        why = f": {copy.error}" if copy.error else f", from {copy.source}" if copy.source else ""
-        self._node.log(codes.MIRROR_STATE.say(queue=name, state=copy.state.value, why=why))
+        mirror.told = (follower.state, follower.error)
+        source = f", from {follower.source}" if follower.source else ""
+        why = f": {follower.error}" if follower.error else source
+        self._node.log(codes.MIRROR_STATE.say(queue=name, state=follower.state.value, why=why))
 
-    def _first_word(self, name: str, copying: _Copying, now: float) -> None:
+    def _first_word(self, name: str, mirror: _Mirror, now: float) -> None:
         """If nothing came of the request, tell the operator. It is not tried again, except for a queue that
         has followed before and was told to look elsewhere."""
-        copy, model = copying.copy, copying.model
-        if copying.reply is None or (copy.source and model.uuid is not None):
+        follower, model = mirror.follower, mirror.model
+        if mirror.reply is None or (follower.source and model.uuid is not None):
             return
-        refused = copy.state is CopyState.CONNECTING and len(copy.heard) >= len(model.addresses)
-        if not (refused or copy.state is CopyState.GONE or now >= copying.until):
+        refused = follower.state is MirrorState.CONNECTING and len(follower.heard) >= len(model.addresses)
+        if not (refused or follower.state is MirrorState.GONE or now >= mirror.until):
             return
-        why = copy.error or "the source does not answer"
+        why = follower.error or "the source does not answer"
         moved = model.uuid is not None
         if not moved:
             self._forget(name)
             said = codes.MIRROR_REFUSED.say(why=why)
         else:
             at = ",".join(model.addresses)
-            said = codes.MIRROR_NOT_FOUND_YET.say(name=name, queue=copy.queue, addresses=at, why=why)
-        copying.reply(said.answer() | ({"changed": True} if moved else {}))
-        copying.reply = None
+            said = codes.MIRROR_NOT_FOUND_YET.say(name=name, queue=follower.queue, addresses=at, why=why)
+        mirror.reply(said.answer() | ({"changed": True} if moved else {}))
+        mirror.reply = None
 
     # -- operators
 
     def ask(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
         """`replicate` (`source`: addresses, `queue`, `name`: here) or `replicate-stop` (`name`).
 
-        An answer that is not ok, and has `changed`, is no refusal: the copy looks elsewhere from now on, as
+        An answer that is not ok, and has `changed`, is no refusal: the mirror looks elsewhere from now on, as
         asked, and has found nothing yet.
         """
         if command == "replicate":
@@ -285,7 +287,7 @@ class Replications:
         if str(name).startswith("amq."):
             fault = f"queue name '{name}' contains reserved prefix 'amq.*'"
             return codes.MIRROR_BAD_ARGUMENTS.say(fault=fault)
-        old, there = self._copies.get(str(name)), vhost.queues.get(str(name))
+        old, there = self._mirrors.get(str(name)), vhost.queues.get(str(name))
         if old is not None and old.reply is not None:
             return codes.MIRROR_UNDER_WAY.say(queue=name)
         if there is not None:
@@ -296,38 +298,38 @@ class Replications:
                 at = ",".join(origin.addresses)
                 return codes.MIRROR_FOLLOWS_ANOTHER.say(name=name, queue=origin.queue, addresses=at)
             self._forget(str(name))
-            CopyVhost(vhost, str(name), origin.addresses, origin.queue).move(addresses)
-        copying = self._follow(str(name), addresses, str(queue))
-        copying.reply, copying.until = reply, now + PATIENCE
+            MirrorVhost(vhost, str(name), origin.addresses, origin.queue).move(addresses)
+        mirror = self._follow(str(name), addresses, str(queue))
+        mirror.reply, mirror.until = reply, now + PATIENCE
         return None
 
-    def _follow(self, name: str, addresses: tuple[str, ...], queue: str) -> _Copying:
+    def _follow(self, name: str, addresses: tuple[str, ...], queue: str) -> _Mirror:
         node = self._node
-        model = CopyVhost(node.vhost, name, addresses, queue, node.broker.wall_at)
+        model = MirrorVhost(node.vhost, name, addresses, queue, node.broker.wall_at)
         me = node.me
-        copy = QueueCopy(
+        follower = MirrorFollower(
             queue, model, self, node_id=me.node_id, name=me.name, cluster_id=node.core.cluster_id or ""
         )
-        copying = self._copies[name] = _Copying(model, copy, _OwnInbox(self._numbers))
+        mirror = self._mirrors[name] = _Mirror(model, follower, _OwnInbox(self._numbers))
         closed = self._in_clear(addresses)
-        for address in closed:  # of a copy that was begun under other settings
-            copy.failed(address, IN_CLEAR)
-        node.dials.add([_host_port(address) for address in addresses if address not in closed], copying.inbox)
+        for address in closed:  # of a mirror that was begun under other settings
+            follower.failed(address, IN_CLEAR)
+        node.dials.add([_host_port(address) for address in addresses if address not in closed], mirror.inbox)
         node.dials.due(node.now)
-        return copying
+        return mirror
 
     def _in_clear(self, addresses: tuple[str, ...]) -> list[str]:
         """The addresses at which no login may be made from here. A name that is looked up later may become
-        any address, and the default words `ha`/`ha` are no exception: a copy may outlive them."""
+        any address, and the default words `ha`/`ha` are no exception: a mirror may outlive them."""
         node = self._node
         if node.settings.tls or node.broker.settings.allow_plain_without_tls:
             return []
         return [address for address in addresses if not _is_near(_host_port(address)[0])]
 
     def _forget(self, name: str) -> None:
-        copying = self._copies.pop(name, None)
-        if copying is not None:
-            self._node.dials.remove(copying.inbox)
+        mirror = self._mirrors.pop(name, None)
+        if mirror is not None:
+            self._node.dials.remove(mirror.inbox)
 
     def _stop(self, name: str) -> Coded | str:
         """Returns why it cannot stop, or what has become of it."""
@@ -358,20 +360,20 @@ class Replications:
             origin = origin_of(queue)
             if origin is None:
                 continue
-            copying = self._copies.get(queue.name)
-            copy = copying.copy if copying is not None else None
+            mirror = self._mirrors.get(queue.name)
+            follower = mirror.follower if mirror is not None else None
             lines.append({
                 "name": queue.name, "source": ",".join(origin.addresses), "queue": origin.queue,
-                "state": copy.state.value if copy is not None else "paused",
-                "from": copy.source if copy is not None else "",
-                "messages": queue.replica.count, "lag": copy.lag if copy is not None else None,
-                "error": copy.error if copy is not None else "this broker belongs to a pair now",
+                "state": follower.state.value if follower is not None else "paused",
+                "from": follower.source if follower is not None else "",
+                "messages": queue.replica.count, "lag": follower.lag if follower is not None else None,
+                "error": follower.error if follower is not None else "this broker belongs to a pair now",
             })  # fmt: skip
         followers = []
-        for feed in self.feeds.feeds.values():
+        for feed in self.source.feeds.values():
             followed = self._node.vhosts.queues_by_uuid.get(feed.queue)
             if followed is not None:
-                state = CopyState.FOLLOWING if feed.whole else CopyState.CATCHING_UP
+                state = MirrorState.FOLLOWING if feed.whole else MirrorState.CATCHING_UP
                 followers.append({"queue": followed.name, "follower": feed.name, "state": state.value})
         return {"replications": lines, "followers": followers}
 

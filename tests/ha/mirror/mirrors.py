@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from broker.model.queue.origin import origin_of
-from ha.core.mirror.follower import CopyState
+from ha.core.mirror.follower import MirrorState
 from tests.ha.pair import Host, Pair
 
 
-class Copies(Pair):
+class Mirrors(Pair):
     """The last host is in no cluster, and follows; those before it are a pair, or one alone."""
 
     def __init__(self, count: int = 2, *, alone: bool = False, **settings: Any) -> None:
@@ -50,8 +50,8 @@ class Copies(Pair):
         return line
 
     def follows(self, source: Host, queue: str = "q") -> None:
-        """Wait until the copy is whole, equals the source and is on disk."""
-        self.until(lambda: self.line["state"] == CopyState.FOLLOWING.value)
+        """Wait until the mirror is whole, equals the source and is on disk."""
+        self.until(lambda: self.line["state"] == MirrorState.FOLLOWING.value)
         held = source.running.vhost.queues[queue]
         self.until(lambda: self.ids(queue) == held.snapshot())
         assert self.contents(self.b, queue) == self.contents(source, queue)
@@ -66,20 +66,20 @@ class Copies(Pair):
 
 def following(
     count: int = 2, texts: str = "abc", arguments: dict[str, Any] | None = None, **settings: Any
-) -> Copies:
-    copies = Copies(count, dequeue_lag=0.0, **settings)
-    copies.begin("q", arguments)
+) -> Mirrors:
+    mirrors = Mirrors(count, dequeue_lag=0.0, **settings)
+    mirrors.begin("q", arguments)
     if texts:
-        copies.publish(copies[0], "q", texts)
-    answer = copies.replicate()
+        mirrors.publish(mirrors[0], "q", texts)
+    answer = mirrors.replicate()
     assert answer["ok"], answer
-    copies.follows(copies[0])
-    return copies
+    mirrors.follows(mirrors[0])
+    return mirrors
 
 
-def in_order(copies: Copies) -> str:
+def in_order(mirrors: Mirrors) -> str:
     """What the follower holds; its ids ascend, and none is there twice."""
-    entries = copies.b.running.vhost.queues["q"].held_entries()
+    entries = mirrors.b.running.vhost.queues["q"].held_entries()
     ids = [(envelope.epoch, seq) for seq, envelope, _ in entries]
     assert ids == sorted(set(ids))
-    return copies.contents(copies.b, "q")
+    return mirrors.contents(mirrors.b, "q")

@@ -1,4 +1,4 @@
-"""CopyVhost: a queue of this broker that mirrors a queue of another broker. Owner: Node.
+"""MirrorVhost: a queue of this broker that mirrors a queue of another broker. Owner: Node.
 
 It translates ids: the source's outside, those of `broker.model.queue.origin` in the model. Every change is
 history of this broker, so its store and its ledger see it; nothing is written anywhere else.
@@ -23,8 +23,8 @@ from ha.core.ports import IdsByEpoch
 from ha.core.wire.queue_snapshot import minus
 
 
-class CopyVhost:
-    """See `ha.core.mirror.ports.CopyModel`. `name`: of the queue here; `addresses`, `queue`: of the source;
+class MirrorVhost:
+    """See `ha.core.mirror.ports.MirrorModel`. `name`: of the queue here; `addresses`, `queue`: of the source;
     `wall_at`: the clock by which this broker dates messages."""
 
     def __init__(
