@@ -125,7 +125,7 @@ class Agent:
             if value == score.value and age < _SCORE_LASTS:
                 return
             before = next((each for each in Score if each.value == value), None)
-            enough = score is not Score.PROVEN or before is Score.IN_RECORD
+            enough = score is not Score.SERVING or before is Score.IN_RECORD
             if unrest and enough and before is not None and score.raises(before):
                 return
         if self._cluster.score(score) and os.path.isdir(self._state.path):

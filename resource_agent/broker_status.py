@@ -36,7 +36,7 @@ def _disk_fault(disk: Any, timeout: float) -> str:
 
 def _serving(status: dict[str, Any]) -> State:
     if status.get("withheld"):
-        return State.RENEWING if _authority_answers(status) else State.UNPROVEN
+        return State.RENEWING if _authority_answers(status) else State.LEASE_EXPIRED
     in_sync = [member for member in _members(status) if member.get("in_sync") and not member.get("self")]
     return State.ACTIVE if in_sync else State.ALONE
 
@@ -47,7 +47,7 @@ def _following(status: dict[str, Any]) -> State:
     if status.get("promotable") is not True:
         well = _authority_answers(status) and not status.get("alarms")
         return State.BEHIND if well else State.TROUBLED
-    if status["status"] == "ready":  # it hears a primary, which may be waiting for its proof
+    if status["status"] == "ready":  # it hears a primary, which may be waiting for its lease
         return State.READY if _authority_answers(status) else State.DOUBTFUL
     if any(m.get("self") and m.get("in_sync") for m in _members(status)):
         return State.READY

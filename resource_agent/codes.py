@@ -36,15 +36,15 @@ class Code(enum.IntEnum):
 class Score(enum.Enum):
     """How much this node wants to be promoted: the value of `crm_attribute`."""
 
-    PROVEN = "1000"
+    SERVING = "1000"
     """Serves, and can prove that it may."""
     IN_RECORD = "500"
     """This very process holds every confirmed message."""
-    UNPROVEN = "400"
+    LEASE_EXPIRED = "400"
     """Serves nobody although it is primary: a backup in the record is better."""
     DOUBTFUL = "300"
     """In the record, but its authority does not answer: it could not be promoted, and is no better than a
-    primary that waits for its proof."""
+    primary that waits for its lease."""
     FORMER_OWNER = "110"
     BEST_COPY = "100"
     """The best that is left after all nodes were down."""
@@ -60,6 +60,6 @@ class Score(enum.Enum):
 
 
 _RISING = (
-    Score.KEEP, Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.DOUBTFUL, Score.UNPROVEN,
-    Score.IN_RECORD, Score.PROVEN,
+    Score.KEEP, Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.DOUBTFUL,
+    Score.LEASE_EXPIRED, Score.IN_RECORD, Score.SERVING,
 )  # fmt: skip

@@ -50,9 +50,9 @@ class State(enum.Enum):
     ALONE = "alone"
     """It serves, and nobody is in sync with it."""
     RENEWING = "renewing"
-    """Primary, but its proof of it has just run out; the authority answers."""
-    UNPROVEN = "unproven"
-    """Primary, its proof has run out, and the authority is of no help."""
+    """Primary, but its lease has just expired; the authority answers."""
+    LEASE_EXPIRED = "lease expired"
+    """Primary, its lease has expired, and the authority is of no help."""
     READY = "ready"
     """In the record, by this process."""
     DOUBTFUL = "doubtful"
@@ -72,7 +72,7 @@ class State(enum.Enum):
         return self in _SERVING
 
 
-_SERVING = (State.STANDALONE, State.ACTIVE, State.ALONE, State.RENEWING, State.UNPROVEN)
+_SERVING = (State.STANDALONE, State.ACTIVE, State.ALONE, State.RENEWING, State.LEASE_EXPIRED)
 
 
 class Facts(NamedTuple):
@@ -101,10 +101,12 @@ class Decision(NamedTuple):
 _ANSWERS: dict[State, Decision] = {
     State.STARTING: Decision(Code.SUCCESS, Score.NONE, "it starts, and does not answer yet"),
     State.STANDALONE: Decision(Code.ARGS, Score.NEVER, "its configuration has no ha.brokers: it is no pair"),
-    State.ACTIVE: Decision(Code.RUNNING_PROMOTED, Score.PROVEN, "it serves"),
-    State.ALONE: Decision(Code.DEGRADED_PROMOTED, Score.PROVEN, "it serves without a backup in sync"),
+    State.ACTIVE: Decision(Code.RUNNING_PROMOTED, Score.SERVING, "it serves"),
+    State.ALONE: Decision(Code.DEGRADED_PROMOTED, Score.SERVING, "it serves without a backup in sync"),
     State.RENEWING: Decision(Code.DEGRADED_PROMOTED, Score.KEEP, "it proves anew that it is the primary"),
-    State.UNPROVEN: Decision(Code.DEGRADED_PROMOTED, Score.UNPROVEN, "it cannot prove to be the primary"),
+    State.LEASE_EXPIRED: Decision(
+        Code.DEGRADED_PROMOTED, Score.LEASE_EXPIRED, "it cannot prove to be the primary"
+    ),
     State.READY: Decision(Code.SUCCESS, Score.IN_RECORD, "it is in the in-sync set"),
     State.DOUBTFUL: Decision(Code.SUCCESS, Score.DOUBTFUL, "it is in the in-sync set; the cluster is silent"),
     State.FORMER_OWNER: Decision(Code.SUCCESS, Score.FORMER_OWNER, "it has the best copy, and was primary"),
@@ -182,7 +184,7 @@ def _promote(facts: Facts) -> Decision:
     if facts.process is not Process.ALIVE or facts.state in (*_FAULTS, State.STANDALONE):
         return found
     if facts.state in (State.ACTIVE, State.ALONE):
-        return Decision(Code.SUCCESS, Score.PROVEN, "it serves")
+        return Decision(Code.SUCCESS, Score.SERVING, "it serves")
     if facts.state in (State.BEHIND, State.TROUBLED):
         return Decision(Code.GENERIC, Score.NEVER, found.sentence)
     return _WORK

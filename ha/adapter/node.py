@@ -257,7 +257,7 @@ class Node:
 
     def before_output(self, now: float) -> None:
         """It is `now`, however long the last tick took: hold back output that may not leave any more."""
-        if now >= self.core.proven_until and self._running:
+        if now >= self.core.lease_until and self._running:
             self.core.heed_lease(now)
             self._effects.run(now)
 
@@ -277,13 +277,13 @@ class Node:
     def _tick(self, now: float, wall_ms: int) -> None:
         core = self.core
         core.clocks.tick(now, wall_ms, self.broker.wall_at(now))
-        if now >= core.proven_until:
+        if now >= core.lease_until:
             core.heed_lease(now)
             self._effects.run(now)
         self._hear(now)
         if self._core_deadline is not None and now >= self._core_deadline:
             core.timers(now)
-        if self.broker.withheld or now >= core.proven_until:
+        if self.broker.withheld or now >= core.lease_until:
             core.heed_lease(now)
         if self._store.failed is not None:
             return

@@ -45,7 +45,7 @@ class HaSettings:
     ack_timeout: float = 2.0
     """A backup in sync that has not acknowledged for this long is excluded."""
     lease: float = 3.0
-    """How long proof of being primary stays good: with older proof, nothing is confirmed or delivered. A link
+    """Length of the leadership lease: once it has expired, nothing is confirmed or delivered. A link
     heartbeat goes out every third of it.
     """
     backup_timeout: float = 5.0

@@ -81,7 +81,7 @@ class SwapRegister:
 
 @dataclass(slots=True, frozen=True)
 class FenceOutput:
-    """The proof of being primary is too old: nothing that confirms or delivers may leave from now on, what
+    """The leadership lease has expired: nothing that confirms or delivers may leave from now on, what
     was produced before in this very tick included. Carried out before any output of the tick is taken.
     """
 

@@ -28,11 +28,11 @@ from ha.core.effects import (
 )  # fmt: skip
 from ha.core.election.attempt import Attempt
 from ha.core.election.introductions import Introductions
+from ha.core.election.lease_renewal import LeaseRenewal
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.peer_methods import PeerMethods
 from ha.core.election.peers import Peers
 from ha.core.election.promotion import Promotion
-from ha.core.election.proof_seeker import ProofSeeker
 from ha.core.election.switchover import Switchover
 from ha.core.errors import Broken
 from ha.core.membership import Membership, Status
@@ -114,7 +114,7 @@ class HaBroker:
             self.peers,
             self,
         )
-        self.proof = ProofSeeker(tuning, self.keeper, self.peers, self)
+        self.lease_renewal = LeaseRenewal(tuning, self.keeper, self.peers, self)
         self.switchover = Switchover(
             me, tuning, self._membership, self._clocks, self._out, primary_model, self.keeper, position,
             self.promotion, lambda: self.primary, self.known_primary, self.step_down,
@@ -218,7 +218,7 @@ class HaBroker:
             self.backup.end_tick(now)
 
     def timers(self, now: float) -> None:
-        if self.mine is not None and self.proof.due(now):
+        if self.mine is not None and self.lease_renewal.due(now):
             self._next_poll = now + CALM_POLL
         if now >= self._next_poll and self.peers.dialed:
             calm = self.status.serves or (self.backup is not None and self.backup.linked)
@@ -236,7 +236,7 @@ class HaBroker:
         role = self.primary if self.primary is not None else self.backup
         return earliest(
             self._next_poll if self.peers.dialed else None,
-            self.proof.next_deadline() if self.mine is not None else None,
+            self.lease_renewal.next_deadline() if self.mine is not None else None,
             self.keeper.next_deadline(),
             self.promotion.next_deadline(),
             self.switchover.next_deadline(),
@@ -246,10 +246,10 @@ class HaBroker:
     def settle(self, now: float) -> None:
         """Go on with what waits for answers: a promotion, a round of hellos, a switchover."""
         self.promotion.settle(now)
-        self.proof.settle(now)
+        self.lease_renewal.settle(now)
         self.switchover.settle(now)
 
-    # -- proof of being primary
+    # -- the leadership lease
 
     @property
     def mine(self) -> InSyncRecord | None:
@@ -267,23 +267,23 @@ class HaBroker:
         return self._clocks
 
     @property
-    def proven_until(self) -> float:
+    def lease_until(self) -> float:
         """From then on `heed_lease` has to be asked first of all, in each tick."""
         return self.primary.lease.until if self.primary is not None else FOR_EVER
 
     @property
     def output_fenced(self) -> bool:
-        """It serves, and clients get nothing: its proof of being primary is too old."""
+        """It serves, and clients get nothing: its leadership lease has expired."""
         return self.primary is not None and self.primary.lease.expired
 
     def heed_lease(self, now: float) -> None:
         """Fence the clients' output as long as the leadership lease has expired."""
         if self.primary is not None and self.primary.heed_lease(now):
-            self.proof.seek_at = now
+            self.lease_renewal.seek_at = now
 
-    def proven(self) -> None:
+    def lease_renewed(self) -> None:
         if self.primary is not None:
-            self.primary.date_proof()
+            self.primary.date_lease()
 
     def outdated(self, held: InSyncRecord, now: float) -> None:
         """The authority has an earlier record of this term, which may name a node that is not in sync."""
@@ -291,7 +291,7 @@ class HaBroker:
             self._restore(self.primary, held, now)
 
     def _restore(self, primary: Primary, held: InSyncRecord | None, now: float) -> None:
-        """This node's proof holds, so no other node was promoted: it has the authority take the record again,
+        """This node's lease holds, so no other node was promoted: it has the authority take the record again,
         by compare-and-set. A change that is already being asked for meets the same state by itself."""
         if not self.keeper.busy:
             self._out.log(record_lost(held) + "; it is put back")
@@ -492,7 +492,7 @@ class HaBroker:
                 continue
             self._out.do(ClosePeer(peer, 320, "CONNECTION_FORCED - the primary stops serving"))
         self.keeper.forget()
-        self.proof.forget()
+        self.lease_renewal.forget()
         self.primary = None
         self.backup = self._as_backup()
         self._membership.become(Status.JOINING)

@@ -22,7 +22,7 @@ class Tuning:
     backup_timeout: float = 5.0
     heartbeat: float = 2.0 / 3
     lease: float = 3.0
-    """How old the proof of being primary may be."""
+    """Length of the leadership lease."""
     snapshot_chunk: int = 1 << 18
     """About how much of a snapshot is read and sent in a tick: publishers are never held for long."""
     definitions_chunk: int = 500

@@ -36,7 +36,7 @@ TROUBLE = {"kind": "pacemaker", "ok": False, "reason": "b is lost and not fenced
         (status("recovering", members=IN_SYNC), State.ACTIVE),
         (status("active", members=LISTED), State.ALONE),
         (status("active", withheld=True), State.RENEWING),
-        (status("active", withheld=True, authority=TROUBLE), State.UNPROVEN),
+        (status("active", withheld=True, authority=TROUBLE), State.LEASE_EXPIRED),
         (status("active", members=IN_SYNC, authority=TROUBLE), State.ACTIVE),
         (status("ready", promotable=True), State.READY),
         (status("ready", promotable=True, authority=TROUBLE), State.DOUBTFUL),

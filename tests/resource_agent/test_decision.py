@@ -11,7 +11,7 @@ from resource_agent.decision import Asked, Decision, Facts, Process, State, deci
 
 BOTH = (True, False)
 EVERY = [Facts(*each) for each in product(BOTH, Process, State, BOTH, BOTH, BOTH)]
-SERVING = {State.STANDALONE, State.ACTIVE, State.ALONE, State.RENEWING, State.UNPROVEN}
+SERVING = {State.STANDALONE, State.ACTIVE, State.ALONE, State.RENEWING, State.LEASE_EXPIRED}
 FAILED = {State.SILENT, State.STALLED}
 PROMOTABLE = {State.READY, State.DOUBTFUL, State.FORMER_OWNER, State.BEST_COPY}
 
@@ -44,7 +44,7 @@ def test_every_input_has_an_allowed_answer(asked: Asked) -> None:
         seen.add(found.code)
         assert found.code in allowed[asked], facts
         assert found.sentence or found.code is None, facts
-        if found.score is Score.PROVEN:
+        if found.score is Score.SERVING:
             assert alive_in(facts, {State.ACTIVE, State.ALONE}), facts
         if found.score is Score.IN_RECORD:
             assert alive_in(facts, {State.READY}), facts
@@ -109,7 +109,7 @@ def test_nothing_is_promoted_that_may_not_be() -> None:
     for facts in EVERY:
         found = decide(Asked.PROMOTE, facts)
         if found.code is None:
-            patient = {State.STARTING, State.PROMOTING, State.RENEWING, State.UNPROVEN}
+            patient = {State.STARTING, State.PROMOTING, State.RENEWING, State.LEASE_EXPIRED}
             assert alive_in(facts, PROMOTABLE | patient), facts
         if alive_in(facts, {State.BEHIND, State.TROUBLED}):
             assert (found.code, found.score) == (Code.GENERIC, Score.NEVER), facts
@@ -129,7 +129,14 @@ def test_the_better_copy_has_the_higher_score() -> None:
     """Pacemaker promotes the highest: proven, in the record, primary without proof, in the record but out of
     touch with its authority, best copies, nobody.
     """
-    order = [State.ACTIVE, State.READY, State.UNPROVEN, State.DOUBTFUL, State.FORMER_OWNER, State.BEST_COPY]
+    order = [
+        State.ACTIVE,
+        State.READY,
+        State.LEASE_EXPIRED,
+        State.DOUBTFUL,
+        State.FORMER_OWNER,
+        State.BEST_COPY,
+    ]
     scores = [decide(Asked.MONITOR, alive(state)).score for state in order]
     numbers = [int(score.value) for score in scores]
     assert numbers == sorted(numbers, reverse=True) and len(set(numbers)) == len(order)
@@ -149,6 +156,6 @@ def alive(state: State) -> Facts:
 
 def test_scores_rise_in_this_order() -> None:
     rising = [Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.DOUBTFUL]
-    rising += [Score.UNPROVEN, Score.IN_RECORD, Score.PROVEN]
+    rising += [Score.LEASE_EXPIRED, Score.IN_RECORD, Score.SERVING]
     for before, after in pairwise(rising):
         assert after.raises(before) and not before.raises(after) and not before.raises(before)

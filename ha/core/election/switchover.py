@@ -110,7 +110,7 @@ class Switchover:
     def _candidate(self, backup: RemoteBackup) -> Candidate:
         member = self._membership.members.get(backup.who.node_id)
         address = member.address if member is not None else ""
-        rank = (backup.acked_durable, backup.acked, backup.proof or 0.0, backup.name)
+        rank = (backup.acked_durable, backup.acked, backup.lease_from or 0.0, backup.name)
         return Candidate(backup.who, backup.name, address, backup.phase, backup.peer is not None, rank)
 
     def end_tick(self, now: float) -> None:

@@ -61,7 +61,7 @@ class Primary:
         self._out = outbox
         self._model = model
         self._keeper = keeper
-        self.lease = Lease(tuning.lease, keeper.proven_at)
+        self.lease = Lease(tuning.lease, keeper.owned_at)
         self._dethroned = dethroned
         self.epoch = record.epoch
         self.backups: dict[str, RemoteBackup] = {}
@@ -200,7 +200,7 @@ class Primary:
         """Its former link, if there was one, is out of the record."""
         if backup.peer is None:
             return
-        backup.admitted(self._keeper.proven_at)
+        backup.admitted(self._keeper.owned_at)
         answer = {
             "ok": True, "epoch": self.epoch, "position": list(self._model.position()),
             "record": self.record.as_json(), "expected": backup.expected,
@@ -332,19 +332,19 @@ class Primary:
                 self._settle()
 
     def _settle(self) -> None:
-        """Compute the watermark, whether it is held for want of backups, and how old the proof is."""
+        """Compute the watermark, whether it is held for want of backups, and when the lease ends."""
         self._watermark.settle(self._all(), self._tuning.wanted)
         if self._membership.status is Status.RECOVERING and not any(b.expected for b in self._all()):
             self._membership.become(Status.ACTIVE)
-        self.date_proof()
+        self.date_lease()
 
-    def date_proof(self) -> None:
-        """The proof of being primary is as old as that of the least known rival: of the nodes that may be in
+    def date_lease(self) -> None:
+        """The lease dates from what is known of the least known rival: of the nodes that may be in
         the record, and could be promoted. For a rival that has never linked in this epoch, and where there is
         no rival, the authority's answer counts."""
-        known = self._keeper.proven_at
-        rivals = [known if b.proof is None else b.proof for b in self._all() if b.counted]
-        self.lease.proven(min(rivals, default=known))
+        known = self._keeper.owned_at
+        rivals = [known if b.lease_from is None else b.lease_from for b in self._all() if b.counted]
+        self.lease.renewed(min(rivals, default=known))
 
     def heed_lease(self, now: float) -> bool:
         """Fence the clients' output, or resume it, as the lease has it; whether the fence begins now."""

@@ -113,7 +113,7 @@ class RemoteBackup:
         self.expected = peer is None
         """Named by the record of the promotion: confirms wait for it while it catches up."""
         self.since = now
-        self.proof: float | None = None
+        self.lease_from: float | None = None
         """When this primary sent what it has acknowledged last: it was no primary then, and will be none
         before a lease has passed. None: it has never linked in this epoch.
         """
@@ -169,12 +169,12 @@ class RemoteBackup:
         self.peer, self.last_ack = peer, now
         self._become(Phase.ASKED)
 
-    def admitted(self, proven_at: float) -> None:
-        """It joins. From now on nothing but its own acknowledgements is proof; until the first of them, what
-        the authority had proven before.
+    def admitted(self, owned_at: float) -> None:
+        """It joins. From now on nothing but its own acknowledgements renews the lease; until the first of
+        them, what the authority said before counts.
         """
         self._become(Phase.WAITING)
-        self.proof = proven_at
+        self.lease_from = owned_at
 
     def begins(self, position: Position, definitions: Iterator[DefinitionsPart], now: float) -> None:
         """Its stream: these definitions, and history from that position on."""
@@ -322,12 +322,12 @@ class RemoteBackup:
         """It has heard what this primary sent then. LinkError for a time that has not come."""
         if sent_at > now:
             raise LinkError("acknowledged what is not sent yet")
-        if self.proof is not None:
-            self.proof = max(self.proof, sent_at)
+        if self.lease_from is not None:
+            self.lease_from = max(self.lease_from, sent_at)
 
     def has_heard(self, sent_at: float) -> bool:
         """It has acknowledged what this primary sent then, or later: it ran when that arrived."""
-        return self.proof is not None and self.proof >= sent_at
+        return self.lease_from is not None and self.lease_from >= sent_at
 
     def is_close(self, tuning: Tuning, now: float) -> bool:
         """It would hold confirms for a moment only: little is on its way, or, on a long and busy line, only

@@ -1,6 +1,6 @@
-"""Lease: how long this node may act on being primary without new proof; and the proof that peers can give.
+"""Lease: how long this node may act as primary until it is renewed; and how peers renew it.
 
-Owner: Primary, one per term of serving, which dates the proof and heeds the expiry; the node fences output.
+Owner: Primary, one per term of serving, which renews it and heeds the expiry; the node fences output.
 Dates are on this node's own clock, and of the moment at which it *asked*: an answer that lay about while the
 process was stopped proves nothing of now.
 """
@@ -19,17 +19,17 @@ class Lease:
     nothing does.
     """
 
-    def __init__(self, length: float, proven_at: float) -> None:
+    def __init__(self, length: float, renewed_at: float) -> None:
         self.length = length
-        self.until = proven_at + length
+        self.until = renewed_at + length
         self.expired = False
 
-    def proven(self, at: float) -> None:
-        """The proof is as old as that. It may be older than the one before: a rival has been added."""
+    def renewed(self, at: float) -> None:
+        """It runs from `at` on. That may be earlier than before: a rival has been added."""
         self.until = at + self.length
 
     def holds(self, now: float) -> bool:
-        """It is proven, and was all the time."""
+        """It is good, and was all the time."""
         return not self.expired and now < self.until
 
     def change(self, now: float) -> bool:

@@ -79,7 +79,7 @@ class Commit:
 
 
 class RecordKeeper:
-    """`proven_at`: when the authority was asked for the answer that last showed this node as the owner;
+    """`owned_at`: when the authority was asked for the answer that last showed this node as the owner;
     `changed_at`: when a commit was last known to be done.
     """
 
@@ -90,7 +90,7 @@ class RecordKeeper:
         self._commit: Commit | None = None
         self._reads: dict[int, tuple[float, ReadAnswer]] = {}
         self._requests = 0
-        self.proven_at = self.changed_at = float("-inf")
+        self.owned_at = self.changed_at = float("-inf")
 
     @property
     def arbitrates(self) -> bool:
@@ -173,7 +173,7 @@ class RecordKeeper:
     def owned(self, asked_at: float) -> None:
         """An answer to a question of `asked_at` showed this node as the owner. (A commit to this node's own
         copy asks nobody, and shows nothing.)"""
-        self.proven_at = max(self.proven_at, asked_at)
+        self.owned_at = max(self.owned_at, asked_at)
 
     def timers(self, now: float) -> None:
         commit = self._commit

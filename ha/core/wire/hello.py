@@ -27,7 +27,7 @@ def hello_answer(
     epoch: int, seen: int, position: Position, *, promoting: bool, output_fenced: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """How this node stands. `promoting`: an operator has asked for its promotion, and it does not serve yet.
-    `output_fenced`: it serves without proof, so that clients get nothing.
+    `output_fenced`: it serves, but its lease has expired: clients get nothing.
     """
     record, replica = local.record, local.replica
     return {

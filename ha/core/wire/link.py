@@ -218,7 +218,7 @@ class Ack(NamedTuple):
     applied: Position
     durable: Position
     echo: float
-    """`sent_at` of the newest frame or heartbeat handled: dates the primary's proof that it is heard."""
+    """`sent_at` of the newest frame or heartbeat handled: dates the primary's lease."""
     received: int
     """Bytes of the link stream handled so far, for the joiner's window."""
     record: RecordVersion

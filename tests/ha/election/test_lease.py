@@ -105,7 +105,7 @@ def test_a_primary_frozen_past_its_lease_wakes_and_says_nothing_to_clients(autho
 
 
 @pytest.mark.parametrize("authority", AUTHORITIES)
-def test_one_that_still_is_the_primary_goes_on_once_that_is_proven(authority: str) -> None:
+def test_one_that_still_is_the_primary_goes_on_once_its_lease_is_renewed(authority: str) -> None:
     pair = up(authority=authority)
     a, b = pair.hosts
     client = busy(pair, a)
@@ -211,7 +211,7 @@ def test_a_node_that_is_told_to_end_after_a_pause_says_no_more_than_good_bye() -
     assert client.output().count(b"\xce") == 1
 
 
-def test_operators_and_peers_are_answered_while_nothing_is_proven() -> None:
+def test_operators_and_peers_are_answered_while_the_lease_has_expired() -> None:
     pair = up()
     a, b = pair.hosts
     pair.separate(a, b)
@@ -225,7 +225,7 @@ def test_operators_and_peers_are_answered_while_nothing_is_proven() -> None:
     pair.until(lambda: not a.running.broker.withheld)
 
 
-def test_new_clients_wait_while_nothing_is_proven() -> None:
+def test_new_clients_wait_while_the_lease_has_expired() -> None:
     pair = up(authority="register")
     a, b = pair.hosts
     pair.register.cut = {"a"}
@@ -305,7 +305,7 @@ def test_a_short_lease_leaves_its_rounds_of_hellos_the_time_to_end() -> None:
 def test_a_standalone_broker_has_no_lease() -> None:
     pair = Pair(1)
     pair.start()
-    assert pair[0].running.core.proven_until == float("inf")
+    assert pair[0].running.core.lease_until == float("inf")
     pair.now += 100.0
     pair.step()
     assert not pair[0].running.broker.withheld
@@ -317,7 +317,7 @@ def test_the_expiry_is_a_deadline() -> None:
     pair.separate(a, b)
     b.frozen = True
     deadline = a.running.next_deadline()
-    assert deadline is not None and deadline <= a.running.core.proven_until
+    assert deadline is not None and deadline <= a.running.core.lease_until
 
 
 # -- the register's lease
@@ -370,13 +370,13 @@ def test_a_round_of_hellos_is_dated_by_its_questions() -> None:
     pair = up()
     a, b = pair.hosts
     b.frozen = True
-    proof, keeper = a.running.core.proof, a.running.core.keeper
-    pair.until(lambda: proof._round is None)
-    pair.until(lambda: proof._round is not None)
+    renewal, keeper = a.running.core.lease_renewal, a.running.core.keeper
+    pair.until(lambda: renewal._round is None)
+    pair.until(lambda: renewal._round is not None)
     asked_at = pair.now
-    pair.until(lambda: proof._round is None)
+    pair.until(lambda: renewal._round is None)
     assert pair.now > asked_at + 0.4, "b is there, and silent"
-    assert keeper.proven_at <= asked_at
+    assert keeper.owned_at <= asked_at
 
 
 def test_an_heir_that_has_never_linked_is_a_rival_too() -> None:

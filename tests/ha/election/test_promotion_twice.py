@@ -28,7 +28,7 @@ def waiting(authority: str = "register") -> tuple[Pair, float]:
 
 
 def lease_of(host: Host) -> float:
-    return host.running.core.proven_until
+    return host.running.core.lease_until
 
 
 @pytest.mark.parametrize("authority", AUTHORITIES)

@@ -1,4 +1,4 @@
-"""An authority that loses the record: it is put back by a primary whose proof holds, and by nobody else.
+"""An authority that loses the record: it is put back by a primary whose lease holds, and by nobody else.
 
 A linearizable register does not do that. Pacemaker's CIB may, when an older copy wins a merge or somebody
 has a hand in it.

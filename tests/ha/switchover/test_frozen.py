@@ -70,7 +70,7 @@ def test_an_answer_to_what_was_asked_before_proves_nothing(authority: str) -> No
     pair.hold(b, a)
     pair.run(0.8)  # it has answered a heartbeat meanwhile
     backup = primary_of(pair).backups[b.running.me.node_id]
-    heard = backup.proof or 0.0
+    heard = backup.lease_from or 0.0
     answers = switch(pair, a)
     b.frozen = True
     [link] = [w for w in pair.wires if w.dialer is b and w.acceptor is a]
@@ -79,7 +79,7 @@ def test_an_answer_to_what_was_asked_before_proves_nothing(authority: str) -> No
     link.out.clear()
     link.conn.receive(late, pair.now)
     pair.run(STEP)
-    assert heard < (backup.proof or 0.0) < pair.now - STEP
+    assert heard < (backup.lease_from or 0.0) < pair.now - STEP
     assert "did not answer" in called_off(pair, answers)
 
 

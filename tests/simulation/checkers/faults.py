@@ -26,13 +26,13 @@ class Failed25:
 
 
 UNASKED = float("inf")
-"""Until when there can be no proof, if none has been asked for."""
+"""Until when the lease cannot be renewed, if nobody has been asked."""
 
 
 class Frozen28:
-    """28: a primary that was frozen for longer than its lease serves nothing before a proof can have reached
-    it: it asks at the end of its first tick at the earliest, and no peer and no authority answers sooner than
-    there and back."""
+    """28: a primary that was frozen for longer than its lease serves nothing before an answer can have
+    reached it: it asks at the end of its first tick at the earliest, and no peer and no authority answers
+    sooner than there and back."""
 
     def __init__(self, plan: Plan) -> None:
         self.lease = plan.timing.lease

@@ -1,4 +1,4 @@
-"""Mutants of the lease: a primary that goes on without proof that it is one."""
+"""Mutants of the lease: a primary that goes on after its lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ha.core.record.lease import Lease
 from tests.simulation.mutants.mutant import Mutant, Patch, always
 
 
-def _good_for_ever(proven: Any) -> Any:
+def _good_for_ever(renewed: Any) -> Any:
     def broken(self: Lease, at: float) -> None:
         self.until = float("inf")
 
@@ -36,11 +36,11 @@ MUTANTS = (
         "hold the lease for ever",
         "A primary that was frozen goes on where it stopped, whoever was promoted since (SIGSTOP in Qpid).",
         (28, 8),
-        (Patch(Lease, "proven", _good_for_ever),),
+        (Patch(Lease, "renewed", _good_for_ever),),
         because="28 of one that was frozen or cut off from all, 8 where another has served by then.",
     ),
     Mutant(
-        "date proof from its arrival",
+        "date the lease from an arrival",
         "An acknowledgement that lay in a buffer while the primary stood still counts as news of now.",
         (28, 8),
         (Patch(RemoteBackup, "echoed", _from_its_arrival),),
@@ -55,13 +55,13 @@ MUTANTS = (
     ),
     Mutant(
         "fence deliveries and let confirms go",
-        "Without proof nothing is delivered any more, but what was published before is confirmed.",
+        "After the lease nothing is delivered any more, but what was published before is confirmed.",
         (28,),
         (Patch(ServerConnection, "withheld", always(False)),),
     ),
     Mutant(
         "promote before the lease is over",
-        "A new primary serves while the old one's proof is still good.",
+        "A new primary serves while the old one's lease still holds.",
         (8,),
         (Patch(Promotion, "_owner_is_over", lambda original: lambda self, attempt: True),),
     ),

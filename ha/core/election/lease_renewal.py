@@ -1,7 +1,7 @@
-"""ProofSeeker: has the authority asked, regularly, whether this node is still the primary.
+"""LeaseRenewal: asks the authority, regularly, whether this node is still the primary.
 
 Owner: HaBroker, for the node's life; at work while the node serves or is about to. Where the authority is
-nothing but the brokers together, a round of hellos is asked instead: the proof is that nobody who answers
+nothing but the brokers together, a round of hellos is asked instead: it counts if nobody who answers
 knows of a higher epoch. (Whoever does makes this node step down, by the way of every hello.)
 """
 
@@ -21,13 +21,13 @@ class Claimant(Protocol):
 
     @property
     def mine(self) -> InSyncRecord | None:
-        """The record whose validity is to be proven."""
+        """The record that the authority must still have."""
 
     def ask_all(self) -> None:
         """Say hello to every peer that this node has dialed."""
 
-    def proven(self) -> None:
-        """`keeper.proven_at` has moved."""
+    def lease_renewed(self) -> None:
+        """`keeper.owned_at` has moved."""
 
     def outdated(self, held: InSyncRecord, now: float) -> None:
         """The authority has that one, an earlier one of this very term."""
@@ -36,7 +36,7 @@ class Claimant(Protocol):
         """The authority has that one."""
 
 
-class ProofSeeker:
+class LeaseRenewal:
     """`seek_at`: when to ask next; not before, unless there is a pause to be made good."""
 
     def __init__(self, tuning: Tuning, keeper: RecordKeeper, peers: Peers, claimant: Claimant) -> None:
@@ -66,7 +66,7 @@ class ProofSeeker:
         if self._round is not None and self._round.done(self._peers.by_address.values(), now):
             self._keeper.owned(self._round.asked_at)
             self._round = None
-            self._claimant.proven()
+            self._claimant.lease_renewed()
 
     def forget(self) -> None:
         """The term is over."""
@@ -83,7 +83,7 @@ class ProofSeeker:
             self.seek_at = min(self.seek_at, now + RETRY)
         elif held is not None and held.owner == mine.owner and held.epoch == mine.epoch:
             self._keeper.owned(asked_at)
-            self._claimant.proven()
+            self._claimant.lease_renewed()
             if lost(held, mine) and asked_at > self._keeper.changed_at:
                 self._claimant.outdated(held, now)
         else:

@@ -1,4 +1,4 @@
-"""How old a proof of being primary is: by acknowledgements, by rounds of hellos, and by nothing else."""
+"""What the leadership lease dates from: acknowledgements, rounds of hellos, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def test_a_lease_ends_at_the_instant_and_may_be_shortened() -> None:
     assert not lease.change(12.999) and not lease.expired
     assert lease.change(13.0) and lease.expired
     assert not lease.change(13.1)
-    lease.proven(11.0)
+    lease.renewed(11.0)
     assert lease.change(13.1) and not lease.expired
-    lease.proven(9.0)
+    lease.renewed(9.0)
     assert lease.change(13.1) and lease.expired
 
 
@@ -56,24 +56,24 @@ def test_a_commit_that_is_ones_own_copy_proves_nothing() -> None:
     a, b = pair.hosts
     keeper = a.running.core.keeper
     pair.separate(a, b, reset=True)
-    before = keeper.proven_at
+    before = keeper.owned_at
     primary = a.running.core.primary
     assert primary is not None
     primary.met(Incarnation(b.running.me.node_id, 99), pair.now + 1.0)
     assert a.running.core.record is not None and not a.running.core.record.in_sync
-    assert keeper.proven_at == before
+    assert keeper.owned_at == before
 
 
 def test_what_the_authority_proves_ends_where_a_member_has_linked() -> None:
     """From then on the member may count on its own last acknowledgement, and so must the primary."""
     backup = RemoteBackup(Incarnation("b", 1), "b", None, 10.0)
-    assert backup.proof is None
+    assert backup.lease_from is None
     backup.linked(7, 9.5)
     backup.admitted(9.0)
-    assert backup.proof == 9.0
+    assert backup.lease_from == 9.0
     backup.echoed(10.5, 11.0)
     backup.echoed(10.0, 11.0)
-    assert backup.proof == 10.5
+    assert backup.lease_from == 10.5
     with pytest.raises(LinkError):
         backup.echoed(11.5, 11.0)
 
