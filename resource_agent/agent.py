@@ -23,7 +23,7 @@ from resource_agent.state_dir import StateDir
 
 _POLL = 0.1
 """Seconds between two looks at a broker that is to change."""
-_HEIR = 30.0
+_TARGET = 30.0
 """Seconds for which a broker may serve before the manager has had it promoted, in a planned change."""
 _LEAVING = 10.0
 """Seconds for which a broker that has stepped down for it may wait to be demoted."""
@@ -138,7 +138,7 @@ class Agent:
         self._keep(self._state.set, "failed", failed)
         if not failed and facts.state is not State.STARTING:
             self._keep(self._state.set, "answered", True)
-            self._keep(self._state.set, "promoted", facts.state.serves and not facts.heir)
+            self._keep(self._state.set, "promoted", facts.state.serves and not facts.target)
 
     def _keep(self, write: Callable[..., None], *what: object) -> None:
         """Write a mark. If that fails because /run is full, it must not fail a healthy broker, nor hold up
@@ -269,11 +269,11 @@ class Agent:
             return False
         if facts.state is State.STALLED:
             return not self._request("demote", {}, min(_BRISK, self._cluster.left))
-        heirs = self._cluster.names("promote_uname")
-        if len(heirs) == 1 and heirs[0] in member_names(self._status):
+        targets = self._cluster.names("promote_uname")
+        if len(targets) == 1 and targets[0] in member_names(self._status):
             reserve = 2 * _DEMOTE_PATIENCE
             patience = max(_DEMOTE_PATIENCE, self._cluster.left - reserve)
-            if not self._request("switchover", {"to": heirs[0]}, patience):
+            if not self._request("switchover", {"to": targets[0]}, patience):
                 return True
         return not self._request("demote", {}, min(_DEMOTE_PATIENCE, self._cluster.left))
 
@@ -286,7 +286,7 @@ class Agent:
         me = self._settings.node_name
         if (when, what) == ("pre", "demote"):
             if self._cluster.meta("on_node", me) in self._cluster.names("promote_uname"):
-                self._keep(self._state.set_for, "heir", _HEIR)
+                self._keep(self._state.set_for, "heir", _TARGET)
                 self._keep(self._state.set_for, "changed", _UNREST)
             elif self._cluster.meta("on_node", me) in self._cluster.names("demote_uname"):
                 self._step_down_early()

@@ -85,7 +85,7 @@ class Facts(NamedTuple):
     """Of a process that is alive; of others it means nothing."""
     promoted: bool
     """It served when it was last heard."""
-    heir: bool
+    target: bool
     """The manager is about to promote it, and the old primary may have handed over already."""
     leaving: bool
     """The manager is about to demote it, and it has stepped down already."""
@@ -153,7 +153,7 @@ def _monitor(asked: Asked, facts: Facts) -> Decision:
 
 def _expected(facts: Facts, found: Decision) -> Decision:
     """Between two steps of a planned change the broker may be a step ahead. That is no failure."""
-    if facts.heir and facts.state.serves:
+    if facts.target and facts.state.serves:
         return Decision(Code.SUCCESS, found.score, "it has taken over already, and is about to be promoted")
     if facts.leaving and not facts.state.serves and facts.state is not State.STARTING:
         return Decision(

@@ -66,7 +66,7 @@ def test_a_monitor_tells_what_is_there(asked: Asked) -> None:
             assert (found.code, found.score) == (expected, Score.NEVER), facts
         elif facts.state is State.STANDALONE:
             assert (found.code, found.score) == (Code.ARGS, Score.NEVER), facts
-        elif asked is Asked.MONITOR and facts.state in SERVING and facts.heir:
+        elif asked is Asked.MONITOR and facts.state in SERVING and facts.target:
             assert found.code is Code.SUCCESS, facts
         elif asked is Asked.MONITOR and facts.leaving and facts.state not in SERVING | {State.STARTING}:
             assert found.code is Code.RUNNING_PROMOTED, facts
@@ -151,7 +151,7 @@ def test_a_start_is_unpromoted_and_has_no_score_until_it_answers() -> None:
 
 
 def alive(state: State) -> Facts:
-    return Facts(True, Process.ALIVE, state, promoted=False, heir=False, leaving=False)
+    return Facts(True, Process.ALIVE, state, promoted=False, target=False, leaving=False)
 
 
 def test_scores_rise_in_this_order() -> None:

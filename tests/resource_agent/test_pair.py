@@ -141,10 +141,10 @@ def test_one_that_fails_over_to_nobody_just_stops_serving(site: Site) -> None:
     a.until_score("1000", 8)
 
 
-@pytest.mark.parametrize("heir", ["elsewhere", "a b"])
-def test_one_that_is_to_hand_over_to_no_broker_it_knows_just_stops_serving(site: Site, heir: str) -> None:
+@pytest.mark.parametrize("target", ["elsewhere", "a b"])
+def test_one_that_is_to_hand_over_to_no_broker_it_knows_just_stops_serving(site: Site, target: str) -> None:
     a, b = site.whole()
-    a.ok("demote", notify_promote_uname=heir, notify_demote_uname="a")
+    a.ok("demote", notify_promote_uname=target, notify_demote_uname="a")
     assert b.status()["status"] not in ("active", "recovering")
     assert a.status()["status"] in ("joining", "catch-up")
 

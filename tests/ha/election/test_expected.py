@@ -136,7 +136,7 @@ def known_to_one(*queues: str) -> Pair:
 def test_what_only_this_member_heard_of_the_first_primary_stays_too(
     order: tuple[str, str], apart: int
 ) -> None:
-    """The heir never had the move that this member knows, and has made its own, which is not here yet."""
+    """The new primary never had the move that this member knows; its own is not here yet."""
     pair = cut_at_every_place(partial(known_to_one, *order), apart)
     c = pair[2]
     assert quarantined(c) == 3

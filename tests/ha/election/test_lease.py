@@ -379,7 +379,7 @@ def test_a_round_of_hellos_is_dated_by_its_questions() -> None:
     assert keeper.owned_at <= asked_at
 
 
-def test_an_heir_that_has_never_linked_is_a_rival_too() -> None:
+def test_a_new_primary_that_has_never_linked_is_a_rival_too() -> None:
     """Another follows and acknowledges; this one could be promoted, and only the register knows."""
     pair = up(4, authority="register", backup_timeout=30.0)
     a, b, c, d = pair.hosts

@@ -59,7 +59,7 @@ def test_a_dial_that_is_refused_while_it_waits_ends_the_wait() -> None:
     assert pair.now - since < 0.5
 
 
-def test_an_heir_that_never_linked_to_the_last_owner_waits_from_its_commit_on() -> None:
+def test_a_new_primary_that_never_linked_to_the_last_owner_waits_from_its_commit_on() -> None:
     pair = up(3, authority="register")
     a, b, c = pair.hosts
     pair.kill(a)
@@ -125,9 +125,9 @@ def cut_off() -> tuple[Pair, Client]:
     return pair, client
 
 
-def never_both(pair: Pair, *heirs: Host) -> None:
+def never_both(pair: Pair, *new_primaries: Host) -> None:
     """Until one of them serves, and at that time: `a` gives nothing to clients any more."""
-    pair.until(lambda: any(h.running.vhost.serving for h in heirs), 10.0)
+    pair.until(lambda: any(h.running.vhost.serving for h in new_primaries), 10.0)
     assert pair[0].running.broker.withheld or not pair[0].running.vhost.serving
 
 

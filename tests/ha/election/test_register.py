@@ -170,7 +170,7 @@ def test_a_link_lost_while_the_inclusion_is_in_doubt_holds_confirms() -> None:
     assert not answer["ok"] and serving(pair) == ["a"]
 
 
-def test_the_heir_of_an_inclusion_in_doubt_holds_what_was_confirmed() -> None:
+def test_the_new_primary_of_an_inclusion_in_doubt_holds_what_was_confirmed() -> None:
     pair = muted_inclusion()
     a, b = pair.hosts
     position = pair.publish(a, "q", "x")

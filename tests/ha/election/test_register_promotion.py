@@ -145,7 +145,7 @@ def test_a_promotion_of_unknown_outcome_is_told_as_that_and_goes_on() -> None:
     assert pair.register.swaps.count("b") == 1
 
 
-def test_an_heir_that_dies_before_it_hears_of_its_promotion_can_be_promoted_again() -> None:
+def test_a_new_primary_that_dies_before_it_hears_of_its_promotion_can_be_promoted_again() -> None:
     """It was included when its primary died, and had not heard of that either: its disk still had it in the
     midst of a catch-up, and nobody else is in the record that it leaves behind."""
     pair = muted_inclusion()

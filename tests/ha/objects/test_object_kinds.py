@@ -144,8 +144,8 @@ def test_what_is_acquired_and_not_acked_is_there_and_redelivered(late: bool) -> 
     pair.kill(a)
     pair.run(0.1)
     assert pair.ask(b, "promote")["ok"]
-    heir = b.running.vhost.queues["q"]
-    assert pair.contents(b, "q") == "acd" and all(entry[1].redelivered for entry in heir.ready)
+    new_primary = b.running.vhost.queues["q"]
+    assert pair.contents(b, "q") == "acd" and all(entry[1].redelivered for entry in new_primary.ready)
 
 
 def test_what_expires_is_decided_by_whoever_serves_and_gets_its_time_again_from_the_next() -> None:

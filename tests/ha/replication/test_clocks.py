@@ -27,11 +27,11 @@ def publish_three(pair: Pair, primary: Host) -> None:
     pair.until(lambda: pair.confirmed(primary, position))
 
 
-def fail_over(pair: Pair, dying: Host, heir: Host, **how: bool) -> None:
+def fail_over(pair: Pair, dying: Host, new_primary: Host, **how: bool) -> None:
     pair.kill(dying)
-    answer = pair.ask(heir, "promote", **how)
+    answer = pair.ask(new_primary, "promote", **how)
     assert answer["ok"], answer
-    pair.until(lambda: heir.running.vhosts.serving)
+    pair.until(lambda: new_primary.running.vhosts.serving)
 
 
 def failed_over(error: int) -> tuple[Pair, Host, Host]:
@@ -52,7 +52,7 @@ def live_for(pair: Pair, primary: Host, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("error", [3 * HOURS, -3 * HOURS, 5000, 0])
-def test_an_heir_with_another_clock_lets_messages_live_as_long_as_they_should(error: int) -> None:
+def test_a_new_primary_with_another_clock_lets_messages_live_as_long_as_they_should(error: int) -> None:
     pair, _, b = failed_over(error)
     live_for(pair, b, TTL / 1000 - 5)
 
@@ -75,7 +75,7 @@ def test_so_does_the_next_one_whose_clock_is_right() -> None:
 
 
 @pytest.mark.parametrize("error", [3 * HOURS, -3 * HOURS])
-def test_so_does_an_heir_that_has_just_joined(error: int) -> None:
+def test_so_does_a_new_primary_that_has_just_joined(error: int) -> None:
     """It is ready before the first heartbeat that is due."""
     pair = Pair()
     a, b = pair.hosts
@@ -90,7 +90,7 @@ def test_so_does_an_heir_that_has_just_joined(error: int) -> None:
 
 
 @pytest.mark.parametrize("error", [3 * HOURS, -3 * HOURS])
-def test_so_does_an_heir_whose_primary_dies_while_it_links_again(error: int) -> None:
+def test_so_does_a_new_primary_whose_primary_dies_while_it_links_again(error: int) -> None:
     """An authority may allow that; without one, an operator has to force it."""
     pair, a, b = serving(error)
     pair.run(5)
@@ -102,7 +102,7 @@ def test_so_does_an_heir_whose_primary_dies_while_it_links_again(error: int) -> 
 
 
 @pytest.mark.parametrize("error", [3 * HOURS, -3 * HOURS])
-def test_so_does_an_heir_that_steps_down_and_is_promoted_again(error: int) -> None:
+def test_so_does_a_new_primary_that_steps_down_and_is_promoted_again(error: int) -> None:
     pair, _, b = failed_over(error)
     assert pair.ask(b, "demote")["ok"]
     assert pair.ask(b, "promote")["ok"]

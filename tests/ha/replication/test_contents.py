@@ -239,7 +239,7 @@ def test_a_client_of_a_lost_backup_goes_on() -> None:
     pair.until(lambda: "basic.ack" in large.look())
 
 
-def test_an_heir_has_nothing_of_what_was_not_whole() -> None:
+def test_a_new_primary_has_nothing_of_what_was_not_whole() -> None:
     pair = up()
     a, b = pair.hosts
     large = Client(pair, a)

@@ -76,7 +76,7 @@ def half_a_queue() -> tuple[Pair, Host, Host]:
     return pair, a, b
 
 
-def test_what_a_forced_heir_lacks_in_the_middle_is_exported_by_the_old_primary() -> None:
+def test_what_a_forced_new_primary_lacks_in_the_middle_is_exported_by_the_old_primary() -> None:
     """What it lacks must not vanish unexported."""
     pair, a, b = half_a_queue()
     pair.separate(a, b, reset=True)
@@ -90,7 +90,7 @@ def test_what_a_forced_heir_lacks_in_the_middle_is_exported_by_the_old_primary()
     assert quarantined(a) == len(set("abcdefghijklx") - set(half))
 
 
-def test_a_forced_heir_knows_what_it_lacks_after_a_restart_too() -> None:
+def test_a_forced_new_primary_knows_what_it_lacks_after_a_restart_too() -> None:
     pair, a, b = half_a_queue()
     pair.separate(a, b, reset=True)
     pair.kill(b)

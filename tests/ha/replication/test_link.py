@@ -118,8 +118,8 @@ def test_a_record_and_its_revisions() -> None:
     assert record.included(b2, "B").in_sync == {b2}
     assert record.excluded(b).in_sync == frozenset()
     assert record.excluded(b).version > record.version
-    heir = record.promoted(131074, b, "B", "c")
-    assert (heir.owner, heir.in_sync, heir.version) == (b, frozenset(), (131074, 1))
+    new_primary = record.promoted(131074, b, "B", "c")
+    assert (new_primary.owner, new_primary.in_sync, new_primary.version) == (b, frozenset(), (131074, 1))
     with pytest.raises(LinkError):
         record_from_json({"epoch": 1})
 

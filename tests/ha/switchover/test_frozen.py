@@ -1,4 +1,4 @@
-"""A switchover to an heir that stands still: the primary serves on, whatever it has acknowledged before.
+"""A switchover to a target that stands still: the primary serves on, whatever it has acknowledged before.
 
 What lies between its last word and the switchover is what counts: on an idle pair nothing is owed.
 """
@@ -48,7 +48,7 @@ def called_off(pair: Pair, answers: list[dict[str, Any]]) -> str:
 
 @AUTHORITIES
 @pytest.mark.parametrize("since", [0.0, 0.7, 1.2])
-def test_an_heir_that_stands_still_gets_nothing(authority: str, since: float) -> None:
+def test_a_target_that_stands_still_gets_nothing(authority: str, since: float) -> None:
     pair = idle(authority=authority)
     pair[1].frozen = True
     pair.run(since)
@@ -84,7 +84,7 @@ def test_an_answer_to_what_was_asked_before_proves_nothing(authority: str) -> No
 
 
 @AUTHORITIES
-def test_an_heir_that_hears_and_cannot_answer_gets_nothing(authority: str) -> None:
+def test_a_target_that_hears_and_cannot_answer_gets_nothing(authority: str) -> None:
     pair = idle(authority=authority)
     a, b = pair.hosts
     pair.hold(b, a)
@@ -113,7 +113,7 @@ def test_of_three_the_one_that_answers_is_the_best() -> None:
     assert answers[0]["reason"].startswith("b serves in epoch "), answers
 
 
-def test_an_heir_that_stands_still_while_another_is_waited_for_gets_nothing() -> None:
+def test_a_target_that_stands_still_while_another_is_waited_for_gets_nothing() -> None:
     pair = idle(3)
     a, b, c = pair.hosts
     c.syncing = False

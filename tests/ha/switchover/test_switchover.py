@@ -37,7 +37,7 @@ def said(conn: Any) -> bytes:
 OPEN_OK = encode_frame(0, "connection.open-ok")
 
 
-def test_clients_that_come_early_are_held_by_both_and_let_in_by_the_heir() -> None:
+def test_clients_that_come_early_are_held_by_both_and_let_in_by_the_target() -> None:
     pair = pair_of()
     a, b = pair[0], pair[1]
     b.syncing = False
@@ -183,7 +183,7 @@ def test_who_was_asked_by_the_old_primary_takes_no_handover_of_before() -> None:
 def test_what_the_old_primary_said_before_its_handover_does_not_count_against_it(
     asked: int | None, serves: bool
 ) -> None:
-    """By the question that it answers, whatever the order of arrival: the heir's first is of after it."""
+    """By the question that it answers, whatever the order of arrival: the target's first is of after it."""
     pair = pair_of()
     a, b = pair[0], pair[1]
     stood = a.running.core.stand()
@@ -208,7 +208,7 @@ def test_a_hello_on_another_connection_that_the_handover_has_overtaken_does_not_
     pair.run(1.1)
     late = b"".join(a.running.take_dial_output(wire.dial_id))
     assert b'"serving":true' in late
-    pair.hold(c, b)  # so that the heir has not decided when it comes
+    pair.hold(c, b)  # so that the target has not decided when it comes
     answers = switch(pair, a, "b")
     pair.until(lambda: b.running.core.promotion.active)
     pair.run(0.1)
@@ -233,7 +233,7 @@ def test_a_handover_to_one_that_an_operator_is_promoting_is_asked_about_anew() -
 
 
 @pytest.mark.parametrize("sleep", [0.0, 0.2, 0.3, 0.45, 0.55, 1.0, 3.0])
-def test_the_heir_stands_still_while_it_asks_and_another_is_promoted_meanwhile(sleep: float) -> None:
+def test_the_target_stands_still_while_it_asks_and_another_is_promoted_meanwhile(sleep: float) -> None:
     """Nobody arbitrates, and no answer of it was no objection. Both may be refused because of the other."""
     pair = pair_of(3)
     a, b, c = pair.hosts

@@ -44,9 +44,9 @@ def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
     machine.slow.begin(2.0, 100.2, 100.5)
     machine.slow.begin(0.05, 100.3, 101.0)
     checker.confirm(machine, message, 105 + limit)
-    heir = SimpleNamespace(name="B", life=1, role=lambda: "recovering", slow=SlowDisk())
-    checker.tick(heir, 300.0)  # type: ignore[arg-type]
-    checker.tick(heir, 301.0)  # type: ignore[arg-type]
+    new_primary = SimpleNamespace(name="B", life=1, role=lambda: "recovering", slow=SlowDisk())
+    checker.tick(new_primary, 300.0)  # type: ignore[arg-type]
+    checker.tick(new_primary, 301.0)  # type: ignore[arg-type]
     within = 300.0 + plan.timing.backup_timeout
     message.last_sent = within - 0.1
     checker.confirm(machine, message, within - 0.1 + plan.timing.backup_timeout + limit - 0.1)

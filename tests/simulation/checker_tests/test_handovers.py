@@ -31,14 +31,14 @@ def told() -> tuple[Clock, Handovers6]:
     return clock, checker
 
 
-def test_6_the_heir_has_not_run_since() -> None:
+def test_6_the_target_has_not_run_since() -> None:
     _, checker = told()
     checker.ticked(C)
     with violates(6):
         checker.output(A, "link-B#1", b"before" + handover([1, 7]))
 
 
-def test_6_the_heir_has_run_for_an_earlier_one_only() -> None:
+def test_6_the_target_has_run_for_an_earlier_one_only() -> None:
     clock, checker = told()
     checker.ticked(B)
     checker.output(A, "link-B#1", handover(None))
@@ -47,7 +47,7 @@ def test_6_the_heir_has_run_for_an_earlier_one_only() -> None:
         checker.output(A, "link-B#1", handover([1, 7]))
 
 
-def test_an_heir_that_runs_is_handed_over_to() -> None:
+def test_a_target_that_runs_is_handed_over_to() -> None:
     _, checker = told()
     checker.ticked(B)
     checker.output(A, "link-B#1", handover([1, 7]))

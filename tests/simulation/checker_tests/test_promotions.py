@@ -46,14 +46,14 @@ def test_11_beside_a_forced_promotion_there_are_two_lines_but_no_half_copies() -
         judged.promote(judged.pair.b, before, replace(before, incomplete=True))
 
 
-def test_11_an_heir_and_the_owner_itself_may() -> None:
+def test_11_a_member_and_the_owner_itself_may() -> None:
     judged = Judged()
     record = RecordOnDisk(7, 1, judged.a, frozenset({judged.b}))
     with violates(11):
         judged.promote(judged.pair.b, record)  # the link is up
     judged.pair.a.kill(Death.KILLED)
     judged.pair.run(0.1)
-    assert judged.promote(judged.pair.b, record) == "heir"
+    assert judged.promote(judged.pair.b, record) == "member"
     assert judged.promote(judged.pair.a, record) == "owner"
     assert judged.promote(judged.pair.a, None) == "bootstrap"
 
@@ -66,7 +66,7 @@ def test_11_silence_is_no_end_but_an_answer_of_who_does_not_serve_is() -> None:
     with violates(11):
         judged.promote(judged.pair.b, record)
     judged.pair.a.start()
-    assert judged.promote(judged.pair.b, record) == "heir"
+    assert judged.promote(judged.pair.b, record) == "member"
 
 
 def test_11_one_that_hung_may_have_been_excluded_before_its_link_closed() -> None:

@@ -260,7 +260,7 @@ class Checkers:
         self.counts["confirms with fewer backups than wanted"] = self.alone.checked
         self.counts["events of membership looked into"] = self.events.checked
         self.counts["queues fetched again"] = self.compared.found
-        self.counts["handovers to an heir that runs"] = self.handovers.checked
+        self.counts["handovers to a target that runs"] = self.handovers.checked
         self.counts["freezes longer than the lease"] = self.frozen.checked
 
     # -- inside

@@ -35,15 +35,15 @@ def _read_again(s: Saboteur, end: End) -> None:
     s.world.journal.eased(STRAGGLE)
 
 
-def demote_heir(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+def demote_new_primary(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """While it waits for its authority, for the old lease, or for its backups."""
     kill_primary(s, plan, rng)
     soon = rng.random() * rng.choice((0.02, 0.5))
 
-    def strike(heir: Machine) -> None:
-        s.later(soon, partial(demote, s, heir))
+    def strike(new_primary: Machine) -> None:
+        s.later(soon, partial(demote, s, new_primary))
 
-    s.when_heir(strike)
+    s.when_promoting(strike)
 
 
 def switch_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SERENE = 4
 """Of so many and as many again, this many switchovers are left in peace."""
 GLANCE = 0.001
-"""Seconds between two looks for an heir that has everything."""
+"""Seconds between two looks for a target that has everything."""
 
 
 def hand_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:

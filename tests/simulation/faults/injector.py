@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.clients.actors import Actor
-from tests.simulation.faults.clients import ask_promotion, demote_heir, stall_reader, switch_over
+from tests.simulation.faults.clients import ask_promotion, demote_new_primary, stall_reader, switch_over
 from tests.simulation.faults.cluster import (
     break_switch,
     edit_cib,
@@ -39,12 +39,12 @@ from tests.simulation.faults.nodes import (
     kill_backup,
     kill_backup_twice,
     kill_expected,
-    kill_heir,
+    kill_new_primary,
     kill_primary,
     misconfigure,
     step_clock,
-    stop_heir,
     stop_process,
+    stop_target,
 )
 from tests.simulation.faults.plan import Fault, FaultPlan, When
 from tests.simulation.harness.clock import Clock
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TRAFFIC_LIMIT = 2.0
 """Seconds that a fault waits for the traffic it is to fall into."""
-HEIR_LOOK = 0.01
+PROMOTION_LOOK = 0.01
 LOOK = 0.05
 """Seconds between two looks whether the next fault may come."""
 
@@ -71,7 +71,7 @@ ACTS: dict[Fault, Act] = {
     Fault.STOP_PROCESS: stop_process,
     Fault.SWITCH_OVER: switch_over,
     Fault.KILL_EXPECTED: kill_expected,
-    Fault.DEMOTE_HEIR: demote_heir,
+    Fault.DEMOTE_NEW_PRIMARY: demote_new_primary,
     Fault.CUT_LINK: cut_link,
     Fault.SLOW_DISK: slow_disk,
     Fault.FAIL_DISK: fail_disk,
@@ -98,9 +98,9 @@ ACTS: dict[Fault, Act] = {
     Fault.STOP_CONTROLLER: stop_controller,
     Fault.EDIT_CIB: edit_cib,
     Fault.FORCE: force,
-    Fault.STOP_HEIR: stop_heir,
+    Fault.STOP_TARGET: stop_target,
     Fault.HANG_DISK: hang_disk,
-    Fault.KILL_HEIR: kill_heir,
+    Fault.KILL_NEW_PRIMARY: kill_new_primary,
     Fault.SPOIL_COPY: spoil_copy,
 }
 
@@ -177,7 +177,7 @@ class Saboteur:
 
         self.clock.after(delay, act)
 
-    def when_heir(self, action: Callable[[Machine], object], limit: float = 8.0) -> None:
+    def when_promoting(self, action: Callable[[Machine], object], limit: float = 8.0) -> None:
         """`action` as soon as somebody is being promoted, or is not done with it; or never."""
         for machine in self.world.machines:
             core = None if machine.node is None else machine.node.core
@@ -185,7 +185,7 @@ class Saboteur:
                 action(machine)
                 return
         if limit > 0:
-            self.later(HEIR_LOOK, partial(self.when_heir, action, limit - HEIR_LOOK))
+            self.later(PROMOTION_LOOK, partial(self.when_promoting, action, limit - PROMOTION_LOOK))
 
     def targets(self, rng: Random) -> tuple[Machine, Machine] | None:
         """(primary, backup); where there are no such two, any two that run; or None: nothing to hit."""

@@ -51,37 +51,37 @@ def kill_expected(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """A member of the record that the new primary waits for. With two nodes there is none."""
     kill_primary(s, plan, rng)
 
-    def strike(heir: Machine) -> None:
-        others = [m for m in s.world.machines if m is not heir and m.node is not None]
+    def strike(new_primary: Machine) -> None:
+        others = [m for m in s.world.machines if m is not new_primary and m.node is not None]
         if not others:
             return
         machine = rng.choice(others)
         soon = rng.random() * rng.choice((0.02, 0.3))
         if rng.random() < 0.3:
-            s.later(soon, partial(break_links, machine, heir, rng))
+            s.later(soon, partial(break_links, machine, new_primary, rng))
         else:
             s.later(soon, partial(s.kill_and_restart, machine, draw_death(rng), draw_length(rng)))
 
-    s.when_heir(strike)
+    s.when_promoting(strike)
 
 
-def kill_heir(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+def kill_new_primary(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """Who has a part of what the new primary tells may be promoted, and must not pass for one who has all. It
     stays away for long enough, mostly, that another one is."""
     kill_primary(s, plan, rng)
-    s.when_heir(partial(_when_followed, s, plan, rng, 4.0))
+    s.when_promoting(partial(_when_followed, s, plan, rng, 4.0))
 
 
-def _when_followed(s: Saboteur, plan: FaultPlan, rng: Random, limit: float, heir: Machine) -> None:
+def _when_followed(s: Saboteur, plan: FaultPlan, rng: Random, limit: float, new_primary: Machine) -> None:
     """Somebody catches up with it, and is expected: not one that has been started again."""
-    record = record_on_disk(heir)
+    record = record_on_disk(new_primary)
     expected = record.in_sync if record is not None else frozenset()
     followed = any(m.role() == "catch-up" and identity(m) in expected for m in s.world.machines)
-    if not followed and limit > 0 and heir.node is not None:
-        s.later(GLANCE, partial(_when_followed, s, plan, rng, limit - GLANCE, heir))
+    if not followed and limit > 0 and new_primary.node is not None:
+        s.later(GLANCE, partial(_when_followed, s, plan, rng, limit - GLANCE, new_primary))
         return
     soon = rng.random() * rng.choice((0.0, 0.003, 0.03))
-    s.later(soon, partial(s.kill_and_restart, heir, draw_death(rng), 1.0 + 2 * plan.length))
+    s.later(soon, partial(s.kill_and_restart, new_primary, draw_death(rng), 1.0 + 2 * plan.length))
 
 
 def kill_all(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
@@ -138,7 +138,7 @@ def stop_process(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     s.later(plan.length * rng.choice((0.1, 1.0, 2.0)), machine.resume)
 
 
-def stop_heir(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+def stop_target(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """For longer than `ack_timeout`, and the primary ends before that is over, mostly before it can have
     excluded the backup: whether it has, the backup cannot know when it goes on."""
     pair = s.targets(rng)

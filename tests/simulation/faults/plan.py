@@ -20,7 +20,7 @@ class Fault(enum.Enum):
     STOP_PROCESS = "stop a process for a while (SIGSTOP)"
     SWITCH_OVER = "demote the primary"
     KILL_EXPECTED = "kill the primary, then a backup while it links to the new one"
-    DEMOTE_HEIR = "kill the primary, and demote the new one at once"
+    DEMOTE_NEW_PRIMARY = "kill the primary, and demote the new one at once"
     CUT_LINK = "cut a link"
     SLOW_DISK = "slow down a disk"
     FAIL_DISK = "fail a disk"
@@ -48,8 +48,8 @@ class Fault(enum.Enum):
     EDIT_CIB = "somebody changes the configuration of the cluster"
     FORCE = "an operator forces a promotion"
     HANG_DISK = "the disk of a backup hangs"
-    STOP_HEIR = "stop a backup for a while, and kill the primary meanwhile"
-    KILL_HEIR = "kill the primary, and the new one while members of its record catch up"
+    STOP_TARGET = "stop a backup for a while, and kill the primary meanwhile"
+    KILL_NEW_PRIMARY = "kill the primary, and the new one while members of its record catch up"
     SPOIL_COPY = "a backup does not apply a dequeue, and nobody is told"
 
 
@@ -87,7 +87,7 @@ MANUAL = {
     Fault.STOP_PROCESS: 2,
     Fault.SWITCH_OVER: 2,
     Fault.KILL_EXPECTED: 1,
-    Fault.DEMOTE_HEIR: 1,
+    Fault.DEMOTE_NEW_PRIMARY: 1,
     Fault.CUT_LINK: 2,
     Fault.SLOW_DISK: 1,
     Fault.FAIL_DISK: 2,
@@ -195,16 +195,16 @@ def draw_faults(rng: Random, *, authority: str, nodes: int, all_durable: bool) -
         plans.insert(rng.randint(0, len(plans)), other)
     if not arbitrated and rng.random() < 0.15:
         share, length = rng.random(), rng.choice((1.1, 1.5, 3.0))
-        stop_heir = FaultPlan("stopped heir", Fault.STOP_HEIR, When.PAIR, share, 0.0, length)
-        plans.insert(rng.randint(0, len(plans)), stop_heir)
+        stop_target = FaultPlan("stopped heir", Fault.STOP_TARGET, When.PAIR, share, 0.0, length)
+        plans.insert(rng.randint(0, len(plans)), stop_target)
     if rng.random() < 0.12:
         share, pause = 0.9 * rng.random(), 0.02 * rng.random()
         hang_disk = FaultPlan("hung disk", Fault.HANG_DISK, When.PAIR, share, pause, 0.0)
         plans.insert(rng.randint(0, len(plans)), hang_disk)
     if nodes > 2 and rng.random() < 0.2:
         share, pause, length = rng.random(), 0.02 * rng.random(), rng.choice((0.2, 1.0, 4.0)) * rng.random()
-        kill_heir = FaultPlan("dead heir", Fault.KILL_HEIR, When.WHOLE, share, pause, length)
-        plans.insert(rng.randint(0, len(plans)), kill_heir)
+        kill_new_primary = FaultPlan("dead heir", Fault.KILL_NEW_PRIMARY, When.WHOLE, share, pause, length)
+        plans.insert(rng.randint(0, len(plans)), kill_new_primary)
     return tuple(plans)
 
 

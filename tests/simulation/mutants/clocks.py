@@ -42,19 +42,19 @@ def _from_the_second_on(heard: Any) -> Any:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
-        "an heir dates messages by its own clock",
-        "An heir whose clock is hours ahead drops all messages with a time to live at once.",
+        "a new primary dates messages by its own clock",
+        "A new primary whose clock is hours ahead drops all messages with a time to live at once.",
         (18,),
         (Patch(Clocks, "take_over", _its_own),),
     ),
     Mutant(
-        "an heir takes the difference of clocks the other way round",
+        "a new primary takes the difference of clocks the other way round",
         "A sign: the clock that was ahead is behind, by as much again.",
         (18,),
         (Patch(Clocks, "take_over", _the_other_way),),
     ),
     Mutant(
-        "an heir that is promoted again adds the difference of clocks again",
+        "a new primary that is promoted again adds the difference of clocks again",
         "A comparison that is kept after it was made good: this broker had it.",
         (18,),
         (Patch(Clocks, "take_over", _again_and_again),),

@@ -33,7 +33,7 @@ OTHERS = (
     "acknowledge a batch and drop it",
     "acknowledge as durable what is only applied",
     "acknowledge at once in a transaction",
-    "an heir dates messages by its own clock",
+    "a new primary dates messages by its own clock",
     "call written what is not synced",
     "commit in two steps",
     "commit what there is room for",

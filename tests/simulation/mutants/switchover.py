@@ -50,7 +50,7 @@ def _go_on(step_down: Any) -> Any:
 
 
 def _believe_it(judge: Any) -> Any:
-    """The heir goes by the handover, whatever the old primary answers."""
+    """The target goes by the handover, whatever the old primary answers."""
 
     def broken(self: ManualAuthority, e: Evidence) -> Any:
         if e.link_end is not None and e.link_end.handed_over:
@@ -72,8 +72,8 @@ _UNASKED = Patch(Switchover, "_answered", lambda original: lambda self, *where: 
 
 MUTANTS = (
     Mutant(
-        "confirm what the heir has not got",
-        "A primary that is to hand over confirms what is still on its way, since the heir will have it.",
+        "confirm what the target has not got",
+        "A primary that is to hand over confirms what is still on its way, since the target will have it.",
         (2,),
         (
             Patch(HaBroker, "applied", _open_while(SwitchoverStep.DRAINING)),
@@ -82,7 +82,8 @@ MUTANTS = (
     ),
     Mutant(
         "confirm after the handover",
-        "A primary hands over before the heir has the last position, and tells its clients that all is well.",
+        "A primary hands over before the target has the last position, and tells its clients that all is "
+        "well.",
         (1, 2),
         (
             _ANYHOW,
@@ -94,16 +95,16 @@ MUTANTS = (
     ),
     Mutant(
         "hand over to one that stands still",
-        "The heir of an idle pair has acknowledged all that there is, and was frozen since.",
+        "The target of an idle pair has acknowledged all that there is, and was frozen since.",
         (6,),
         (_UNASKED,),
     ),
     Mutant(
         "hand over and go on serving",
-        "The heir is told to serve, and waits for no lease; the old primary keeps its clients as well.",
+        "The target is told to serve, and waits for no lease; the old primary keeps its clients as well.",
         (8, 11),
         (Patch(HaBroker, "step_down", _go_on), Patch(ManualAuthority, "_judge", _believe_it)),
-        because="11 of an heir whose primary has not stepped down, 8 once both serve.",
+        because="11 of a target whose primary has not stepped down, 8 once both serve.",
     ),
     Mutant(
         "never follow again whoever has switched over",

@@ -30,7 +30,7 @@ JUMP = 0.1
 """Seconds by which one may jump at each promotion, and at each step of a machine's clock: twice what is too
 little to be made good slowly, before it and after it."""
 COMPARED = 0.2
-"""Seconds by which the clock of a primary may have moved against that of its heir, since it was compared."""
+"""Seconds by which the clocks of a primary and of the next one may have moved since they were compared."""
 
 
 class Dating:

@@ -14,8 +14,8 @@ _SOON, _NOW = b'"position":null', b'"position":['
 
 
 class Handovers6:
-    """6: a primary stops for an heir that runs: one that has ended a tick since it was told that it is about
-    to be handed over to. Else nobody serves until somebody gives that heir up.
+    """6: a primary stops for a target that runs: one that has ended a tick since it was told that it is about
+    to be handed over to. Else nobody serves until somebody gives that target up.
 
     Read off the wire: HANDOVER without a position, and with one.
     """
@@ -24,32 +24,32 @@ class Handovers6:
         self.clock = clock
         self.checked = 0
         self._told: dict[tuple[str, str], float] = {}
-        """(primary, heir) -> when it was told last that it is about to be."""
+        """(primary, target) -> when it was told last that it is about to be."""
         self._ticked: dict[str, float] = {}
 
     def ticked(self, machine: Machine) -> None:
         self._ticked[machine.name] = self.clock.now
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
-        """Of a connection by whomever: links are named after who dialed, and the heir has."""
+        """Of a connection by whomever: links are named after who dialed, and the target has."""
         if _HANDOVER not in data or not connection.startswith(_LINK):
             return
-        heir = connection.removeprefix(_LINK).partition("#")[0]
+        target = connection.removeprefix(_LINK).partition("#")[0]
         at = data.find(_HANDOVER)
         while at >= 0:
             size = int.from_bytes(data[at - 4 : at], "big")
             notice = data[at : at + size]
             if _SOON in notice:
-                self._told[machine.name, heir] = self.clock.now
+                self._told[machine.name, target] = self.clock.now
             elif _NOW in notice:
-                self._handed(machine.name, heir)
+                self._handed(machine.name, target)
             at = data.find(_HANDOVER, at + 1)
 
-    def _handed(self, primary: str, heir: str) -> None:
-        since, last = self._told.get((primary, heir), 0.0), self._ticked.get(heir, -1.0)
+    def _handed(self, primary: str, target: str) -> None:
+        since, last = self._told.get((primary, target), 0.0), self._ticked.get(target, -1.0)
         self.checked += 1
         if last <= since:
             raise Violation(
-                6, f"{primary} hands over to {heir}, which has not run since {since - last:.6f} s before it "
-                "was asked to take over",
+                6, f"{primary} hands over to {target}, which has not run since {since - last:.6f} s before "
+                "it was asked to take over",
             )  # fmt: skip

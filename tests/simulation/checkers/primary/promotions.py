@@ -27,7 +27,7 @@ def _how(promotion: Promotion) -> str:
     if before is None:
         return "bootstrap"
     if promotion.who in before.in_sync:
-        return "heir"
+        return "member"
     return "owner" if promotion.who == before.owner else "cold"
 
 
@@ -61,7 +61,7 @@ class Promotions11and19:
         self._forced: Counter[str] = Counter()
         """Of each host, how many requests to promote it with `force_lossy` are open."""
         self.how: list[str] = []
-        """Of each promotion: `heir`, `owner`, `cold`, `bootstrap` or `forced`."""
+        """Of each promotion: `member`, `owner`, `cold`, `bootstrap` or `forced`."""
         self.lossy: dict[int, str] = {}
         """Epochs begun by a promotion that would have been wrong unforced, and why."""
         self.told: dict[int, str] = {}
@@ -108,8 +108,8 @@ class Promotions11and19:
         how = _how(promotion)
         if before is None:
             self._bootstrap(promotion)
-        elif how == "heir" and self.records.register is None:
-            self._heir(promotion, before)
+        elif how == "member" and self.records.register is None:
+            self._member(promotion, before)
         elif how == "cold" and cold:
             self._cold(promotion, before)
 
@@ -142,7 +142,7 @@ class Promotions11and19:
                     11, f"{promotion.machine.name} founds the cluster, and {machine.name} never ran"
                 )
 
-    def _heir(self, promotion: Promotion, before: RecordOnDisk) -> None:
+    def _member(self, promotion: Promotion, before: RecordOnDisk) -> None:
         old = self.records.lives[before.owner]
         steps_down = old.died is None and old.machine.role() not in SERVING
         if steps_down or before.owner in self._stepped_down:
