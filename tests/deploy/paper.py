@@ -29,6 +29,7 @@ TUTORIAL_WHERE = {
     "install": "as in README.md",
     "pair": "as a user would (test_readme)",
     "output": "of the box before it, compared (test_readme)",
+    "proof": "with `ledger check` in place of the Spark job, which tests/spark runs (test_readme)",
 }
 README_WHERE = {
     "install": "the wheel is installed away from the tree (tests/packaging/test_wheel.py)",
