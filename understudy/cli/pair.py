@@ -108,7 +108,8 @@ class Pair:
         while not self._stop():
             for name, node in self._nodes.items():
                 if node.exit_code is not None:
-                    cause = node.last_words() or node.exit_code
+                    said = node.last_words_of(node.log, lines=1).removeprefix("understudy: ")
+                    cause = said or f"exit code {node.exit_code}"
                     raise Failed(codes.PAIR_ENDED.say(node=name, cause=cause))
             if condition():
                 return True

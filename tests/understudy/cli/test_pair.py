@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,13 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         done.exception
     )
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1] - 1
+        command = [sys.executable, "-m", "understudy", "pair", "--dir", str(tmp_path), "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"understudy: node [ab] ended: cannot listen on 127\.0\.0\.1:\d+: ", line)
