@@ -261,7 +261,7 @@ def _others(file: Definitions) -> list[LeftOut]:
         *left("global parameter", (n for n in world if n not in _SELF), why),
         *left("global parameter", (n for n in world if n in _SELF),
                "it identifies the other cluster", matters=False),
-        *left("part of the file", file.unknown, "unknown key: RabbitMQ does not write it"),
+        *left("key of the file", file.unknown, "RabbitMQ writes no such key"),
     ]  # fmt: skip
 
 

@@ -383,7 +383,7 @@ def test_what_differs_or_is_unknown_is_named() -> None:
     assert texts(plan_of(file, HERE)) == [
         "1 user (guest): administrator in the file or in the configuration, not in both; stays as configured",
         "1 global parameter (mqtt_default_vhosts): this broker has no such parameters",
-        "1 part of the file (oddity): unknown key: RabbitMQ does not write it",
+        "1 key of the file (oddity): RabbitMQ writes no such key",
         "1 default queue type (quorum of /): this broker has classic queues only",
     ]
 

@@ -107,7 +107,7 @@ def test_a_run_without_latency_or_queues_or_failovers_is_drawn_too() -> None:
     answer = stored("proven")
     answer |= {"latency": None, "failovers": [], "queues": [], "nodes": [], "outage_ms": None, "findings": []}
     answer["timeline"] = {"start_us": 0, "slot_us": 100_000, "sent": [], "confirmed": [], "received": []}
-    assert "No queue is in these ledgers" in render(answer)
+    assert "These ledgers name no queue" in render(answer)
     del answer["latency"]
     render(answer)
 
