@@ -67,7 +67,6 @@ class Broker:
     def __init__(
         self, settings: BrokerSettings, hooks: Hooks, vhosts: VirtualHosts, *,
         log: Callable[[Coded | str], None] | None = None, warn: Callable[[Coded], None] | None = None,
-        authenticator: Authenticator | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.hooks = hooks
@@ -89,10 +88,11 @@ class Broker:
         self.sinks: list[BatchSink] = vhosts.history.sinks
         self.gates: list[Gate] = []
         self.completion = Completion(self.gates)
-        self.authenticator = authenticator or Authenticator(
-            settings.users, allow_plain_without_tls=settings.allow_plain_without_tls
+        self.authenticator = Authenticator(
+            settings.users,
+            allow_plain_without_tls=settings.allow_plain_without_tls,
+            stored=lambda name: vhosts.directory.users.get(name),
         )
-        self.authenticator.stored = lambda name: self.directory.users.get(name)
         self.log: Callable[[Coded | str], None] = log or _LOGGER.info
         self.warn: Callable[[Coded], None] = warn or self.log
         self.clients_log = Repeats[str](logging.getLogger("understudy.clients").info, each=_CLIENT_LINES)

@@ -98,7 +98,7 @@ class Authenticator:
         self._allow_plain = allow_plain_without_tls
         self._key = os.urandom(32) if cache_key is None else cache_key
         self._dummy = _dummy_of(self._users.values())
-        self.stored = stored
+        self._stored = stored
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
 
@@ -150,7 +150,7 @@ class Authenticator:
         user = self._users.get(login.name)
         if user is None:
             # as in RabbitMQ, a stored user never has an empty password, whatever the hash says
-            return self.stored(login.name) if login.password else None
+            return self._stored(login.name) if login.password else None
         return None if user.loopback_only and not login.loopback else user
 
     def _identity(self, user: User) -> Identity:

@@ -387,11 +387,9 @@ def test_a_client_that_cannot_be_told_is_abandoned(hall: Hall) -> None:
 def test_a_password_that_changed_meanwhile_is_checked_again_and_a_deleted_user_is_refused(
     hall: Hall,
 ) -> None:
-    stored = {
-        "alice": User("alice", password_hash=hash_of("1")),
-        "bob": User("bob", password_hash=hash_of("b")),
-    }
-    hall.logins.authenticator.stored = stored.get
+    stored = hall.world.broker.directory.users
+    stored["alice"] = User("alice", password_hash=hash_of("1"))
+    stored["bob"] = User("bob", password_hash=hash_of("b"))
     alice, bob = hall.knock("alice", WORD), hall.knock("bob", WORD)
     works = [hall.checker.take(hall.now), hall.checker.take(hall.now)]
     stored["alice"] = User("alice", password_hash=hash_of("2"))
