@@ -24,6 +24,7 @@ from broker.hooks import Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.history.batch import BatchSink
 from broker.model.history.completion import Completion, Gate
+from broker.model.queue.message_run import Overflow
 from broker.model.queue.removals import HAND, LOOKED, STEPS, WORK_AT_ONCE
 from broker.model.queue.requeueing import PIECE
 from broker.model.vhost.directory import Directory
@@ -61,12 +62,14 @@ class Broker:
     """One broker: its virtual hosts, its connections and the order of a tick.
 
     `sinks` receive each tick's batch in the order store, link, ledger. Confirms wait for `gates`. The owner
-    may change both lists between ticks. `vhost`: the virtual host `/`.
+    may change both lists between ticks. `vhost`: the virtual host `/`. `overflow`: where messages go when
+    memory is short; None: they stay in memory.
     """
 
     def __init__(
         self, settings: BrokerSettings, hooks: Hooks, vhosts: VirtualHosts, *,
         log: Callable[[Coded | str], None] | None = None, warn: Callable[[Coded], None] | None = None,
+        overflow: Overflow | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.hooks = hooks
@@ -118,7 +121,7 @@ class Broker:
         """Channels, and their AMQP 1.0 counterparts, with pending confirms or replies."""
         self.memory = MemoryAlarm(settings.memory_limit)
         self.disk = DiskAlarm(settings.disk_free_limit)
-        self.paging = Paging()
+        self.paging = Paging(overflow)
         self._received = 0
         """Octets of input since the disk was last sampled."""
         self.withheld = False

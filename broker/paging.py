@@ -26,8 +26,8 @@ class Paging:
 
     __slots__ = ("_next", "behind", "overflow")
 
-    def __init__(self) -> None:
-        self.overflow: Overflow | None = None
+    def __init__(self, overflow: Overflow | None = None) -> None:
+        self.overflow = overflow
         self.behind = False
         self._next = 0.0
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.connection import Connection
+    from broker.model.queue.message_run import Overflow
     from broker.peer import Peer
     from broker.settings import BrokerSettings
     from broker.store.node_files import NodeFiles
@@ -79,7 +80,7 @@ class Node:
     def __init__(
         self, *, broker: BrokerSettings, ha: HaSettings, store: Store, files: NodeFiles, ledger: LedgerPort,
         random_bytes: Callable[[int], bytes], log: Callable[[Coded | str], None],
-        warn: Callable[[Coded], None] | None = None,
+        warn: Callable[[Coded], None] | None = None, overflow: Overflow | None = None,
     ) -> None:  # fmt: skip
         """Takes no action until `start`. `random_bytes(n)` gives UUIDs; `log` gets one event a call (of the
         broker, a sentence without a code), `warn` those that an operator may have to act on (None: `log`
@@ -98,7 +99,7 @@ class Node:
         history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
         self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16))
         self.vhost = self.vhosts.root
-        self.broker = Broker(broker, self.hooks, self.vhosts, log=log, warn=self.warn)
+        self.broker = Broker(broker, self.hooks, self.vhosts, log=log, warn=self.warn, overflow=overflow)
         self._quarantine = Quarantine(files.files, files.directory, self.me.incarnation)
         bases = self._bases = Bases(self.vhosts)
         self.replica = ReplicaVhost(

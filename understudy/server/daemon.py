@@ -188,6 +188,9 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
                 rotate_bytes=settings.ledger.rotate,
                 rotate_age=settings.ledger.rotate_age,
             )
+        spill = Spill(
+            real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning
+        )
         node = Node(
             broker=_broker_settings(settings),
             ha=_ha_settings(settings),
@@ -197,12 +200,9 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
             random_bytes=os.urandom,
             log=partial(_tell, notifier, ledger),
             warn=LOG.warning,
-        )
-        spill = Spill(
-            real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning
+            overflow=spill,
         )
         spill.start()
-        node.broker.paging.overflow = spill
     except BaseException:
         files.close()
         raise

@@ -461,9 +461,8 @@ def test_a_connection_is_unblocked_when_the_last_alarm_ends() -> None:
 
 
 def test_publishers_wait_for_a_slow_overflow_without_connection_blocked() -> None:
-    world = World()
     overflow = VirtualOverflow()
-    world.broker.paging.overflow = overflow
+    world = World(overflow=overflow)
     publisher = world.open(capabilities={"connection.blocked": True})
     consumer = world.open()
     publisher.call(1, "queue.declare", queue="q")

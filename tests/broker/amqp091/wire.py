@@ -16,6 +16,7 @@ from broker.amqp091.server.connection import ServerConnection
 from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History
+from broker.model.queue.message_run import Overflow
 from broker.model.values import Position
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.peer import Peer
@@ -50,7 +51,7 @@ class ManualGate:
 class World:
     """One broker, its clock, and all that it logged."""
 
-    def __init__(self, hooks: Hooks | None = None, **settings: Any) -> None:
+    def __init__(self, hooks: Hooks | None = None, overflow: Overflow | None = None, **settings: Any) -> None:
         self.now = 1000.0
         numbers = count(1)
         self.hooks = hooks or Hooks()
@@ -62,6 +63,7 @@ class World:
             self.hooks,
             self.vhost.whole,
             log=lambda told: self.logged.append(str(told)),
+            overflow=overflow,
         )
         self.clients: list[Raw] = []
 

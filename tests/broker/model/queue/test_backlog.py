@@ -290,8 +290,7 @@ def test_unreadable_messages_stay_held_and_stop_the_broker() -> None:
     assert [side.queue.pop(no_ack=True) is not None for _ in range(left)] == [True] * left
     assert side.queue.pop(no_ack=True) is None
     overflow.failed = "the disk is gone"
-    paging = Paging()
-    paging.overflow = overflow
+    paging = Paging(overflow)
     assert paging.due(0.0)
     with pytest.raises(StoreUnusable, match="the disk is gone"):
         paging.step(0.0, side.vhost)

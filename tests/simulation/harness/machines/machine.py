@@ -183,10 +183,10 @@ class Machine:
             broker=BrokerSettings(name=self.name, large_message=self.large_message, share=self.share),
             ha=self.settings, store=self.store, files=files, ledger=self.new_ledger(),
             random_bytes=self._random_bytes, log=self._log,
+            overflow=VirtualOverflow() if self.window else None,
         )  # fmt: skip
         if self.window:
             self.node.vhosts.window = self.window
-            self.node.broker.paging.overflow = VirtualOverflow()
         return self.node
 
     def kill(self, death: Death = Death.CRASHED, *, fault: bool = True) -> None:
