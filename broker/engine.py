@@ -14,7 +14,6 @@ from collections.abc import Callable
 from itertools import count
 
 from broker import codes
-from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.amqp091.publishing.publish import PublishMemo
 from broker.amqp091.server.connection import ServerConnection
 from broker.connection import Connection, Holder, Services
@@ -75,7 +74,6 @@ class Broker:
         self.hooks = hooks
         self.vhosts = vhosts
         self.vhost = vhosts.root
-        vhosts.removals.format = MESSAGE_FORMAT
         vhosts.ending = self._close_clients_of
         vhosts.warn = lambda sentence: self.log(sentence)
         vhosts.consumer_max = settings.consumer_max_per_queue

@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.engine import Broker
 from broker.model.history.history import History
 from broker.model.values import Position
@@ -97,7 +98,7 @@ class Node:
         self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox, PeerCheck(ha.brokers))
         wanted = not isinstance(ledger, NullLedger)
         history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
-        self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16))
+        self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16), MESSAGE_FORMAT)
         self.vhost = self.vhosts.root
         self.broker = Broker(broker, self.hooks, self.vhosts, log=log, warn=self.warn, overflow=overflow)
         self._quarantine = Quarantine(files.files, files.directory, self.me.incarnation)

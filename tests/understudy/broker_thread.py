@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History
@@ -78,7 +79,7 @@ class BrokerThread:
 
     async def _main(self) -> None:
         hooks, history = Hooks(), History(self._epoch)
-        vhost = VirtualHosts(hooks, history, lambda: os.urandom(16)).root
+        vhost = VirtualHosts(hooks, history, lambda: os.urandom(16), MESSAGE_FORMAT).root
         vhost.whole.activate(self._epoch)
         vhost.whole.change_directory([EntryPut("vhost", "", name) for name in self._vhosts])
         self._broker = Broker(self._settings, hooks, vhost.whole)

@@ -120,6 +120,9 @@ class Opaque:
         return False
 
 
+OPAQUE = Opaque()
+
+
 class Search(NamedTuple):
     """A route look-up in progress for a dead letter. `wanted`: epoch and sequence of the message, the
     exchange, and the routing key. `steps` return the route."""
@@ -128,11 +131,21 @@ class Search(NamedTuple):
     steps: Steps[Any]
 
 
+Move = Callable[[RuledQueue, Iterable[Entry], Reason, bool], tuple[list[Entry], list[Entry]]]
+
+
+def _move_nothing(
+    queue: RuledQueue, entries: Iterable[Entry], reason: Reason, whole: bool
+) -> tuple[list[Entry], list[Entry]]:
+    return [], list(entries)
+
+
 class Removals:
     """The queues to check now, and those to check at a later time.
 
     - `wall_ms`: the wall clock of this tick.
     - `since`: that of its first input, if any.
+    - `format`: what is known of the octets of a message.
     - `move`: publishes messages that leave a queue with a dead-letter exchange, some or the whole of
       them. Returns those that were routed, and those that were not.
     - `searches`: the look-up for the next dead letter of a queue.
@@ -150,15 +163,13 @@ class Removals:
         "work",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, message_format: MessageFormat = OPAQUE, move: Move = _move_nothing) -> None:
         self.wall_ms = 0
         self.since: int | None = None
         self.behind = False
         """Queues still wait for their dispatch, so messages that arrived for them may still be delivered."""
-        self.format: MessageFormat = Opaque()
-        self.move: Callable[[RuledQueue, Iterable[Entry], Reason, bool], tuple[list[Entry], list[Entry]]] = (
-            lambda queue, entries, reason, whole: ([], list(entries))
-        )
+        self.format = message_format
+        self.move = move
         self.searches: dict[RuledQueue, Search] = {}
         self.held_back: dict[RuledQueue, None] = {}
         self.work = self.left = WORK_AT_ONCE

@@ -23,7 +23,9 @@ class Shared:
     """`pending`: queues that asked for dispatch in this tick. `generation` grows with every change of a
     virtual host or of the directory."""
 
-    def __init__(self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
+    def __init__(
+        self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes], removals: Removals
+    ) -> None:
         self.hooks = hooks
         self.history = history
         self.new_uuid = new_uuid
@@ -46,7 +48,7 @@ class Shared:
         self.pending: list[Queue] = []
         self.expiries = Expiries()
         self.reconnecting = Reconnecting()
-        self.removals = Removals()
+        self.removals = removals
         self.warn: Callable[[str], None] = lambda sentence: None
         """Writes a line to the log."""
 

@@ -20,7 +20,7 @@ from broker.model.queue.consumer import Consumer
 from broker.model.queue.message_run import Overflow
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
-from broker.model.queue.removals import ROUNDS, STEPS, RuledQueue
+from broker.model.queue.removals import OPAQUE, ROUNDS, STEPS, MessageFormat, Removals, RuledQueue
 from broker.model.routing.exchange import Exchange
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
@@ -54,17 +54,20 @@ class VirtualHosts(Shared):
     """See the module. Initially `serving` is False: contents are replicas, and only `apply` may change
     anything.
 
-    `root`: the virtual host `/`, which always exists. `ending`: called on the serving node with a virtual
-    host that is about to be deleted, before its queues are.
+    `message_format`: that of the clients' protocol, for making dead letters. `root`: the virtual host `/`,
+    which always exists. `ending`: called on the serving node with a virtual host that is about to be deleted,
+    before its queues are.
     """
 
-    def __init__(self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
-        super().__init__(hooks, history, new_uuid)
+    def __init__(
+        self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes],
+        message_format: MessageFormat = OPAQUE,
+    ) -> None:  # fmt: skip
+        super().__init__(hooks, history, new_uuid, Removals(message_format, self._dead_letter))
         self.steps = STEPS
         """Steps for deliveries in one tick."""
         self._paging: set[Queue] = set()
         """Queues that had messages paged out."""
-        self.removals.move = self._dead_letter
         self.ending: Callable[[VirtualHost], None] = lambda vhost: None
         self._by_name: dict[str, VirtualHost] = {}
         self.add(ROOT)

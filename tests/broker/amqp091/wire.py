@@ -12,6 +12,7 @@ from typing import Any
 from broker.amqp091.codec.fields import write_longstr
 from broker.amqp091.codec.frames import BODY, HEADER, HEARTBEAT, METHOD, PROTOCOL_HEADER, frame, head
 from broker.amqp091.codec.grammar import decode_arguments, encode_frame, lookup
+from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.amqp091.server.connection import ServerConnection
 from broker.engine import Broker
 from broker.hooks import Hooks
@@ -55,7 +56,9 @@ class World:
         self.now = 1000.0
         numbers = count(1)
         self.hooks = hooks or Hooks()
-        self.vhost = VirtualHosts(self.hooks, History(), lambda: next(numbers).to_bytes(16, "big")).root
+        self.vhost = VirtualHosts(
+            self.hooks, History(), lambda: next(numbers).to_bytes(16, "big"), MESSAGE_FORMAT
+        ).root
         self.vhost.whole.activate(1)
         self.logged: list[str] = []
         self.broker = Broker(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Any
 
+from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History
@@ -42,7 +43,7 @@ def live_broker(
     """Serve on a free loopback port until the block ends; then stop as a daemon would. `tls`: also serve TLS
     on another port. `stored`: stored users and permissions."""
     numbers = itertools.count(1)
-    vhost = VirtualHosts(Hooks(), History(), lambda: next(numbers).to_bytes(16, "big")).root
+    vhost = VirtualHosts(Hooks(), History(), lambda: next(numbers).to_bytes(16, "big"), MESSAGE_FORMAT).root
     vhost.whole.activate(1)
     vhost.whole.change_directory(stored)
     logged: list[str] = []

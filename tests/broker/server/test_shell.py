@@ -12,6 +12,7 @@ import pytest
 
 from broker.amqp091.codec.frames import PROTOCOL_HEADER
 from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History
@@ -230,7 +231,7 @@ def test_where_all_have_logged_in_the_next_one_is_refused() -> None:
 
 
 def _broker() -> Broker:
-    vhost = VirtualHosts(Hooks(), History(), lambda: bytes(16)).root
+    vhost = VirtualHosts(Hooks(), History(), lambda: bytes(16), MESSAGE_FORMAT).root
     vhost.whole.activate(1)
     return Broker(BrokerSettings(), Hooks(), vhost.whole)
 
