@@ -120,8 +120,8 @@ class Node:
             replica_model=self.replica,
             position=self._position,
             authority=AUTHORITIES[ha.authority](), public=ha.public_brokers,
+            absent=left_out(ha.brokers, ha.listens),
         )  # fmt: skip
-        self.core.peers.absent = left_out(ha.brokers, ha.listens)
         self.hooks.core = self.core
         self.broker.on_clock = self.before_output
         self.broker.disk.free = lambda: files.files.free(files.directory)

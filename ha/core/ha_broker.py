@@ -67,7 +67,7 @@ class HaBroker:
         self, me: OwnIdentity, tuning: Tuning, addresses: Sequence[str], *, record: InSyncRecord | None,
         incomplete: bool, epoch_seen: int, cluster_id: str | None, primary_model: PrimaryModel,
         replica_model: ReplicaModel, position: Callable[[], Position], authority: Authority | None = None,
-        public: Sequence[str] = (),
+        public: Sequence[str] = (), absent: str = "",
     ) -> None:  # fmt: skip
         initial = Status.JOINING if addresses else Status.STANDALONE
         self._me = me
@@ -83,7 +83,7 @@ class HaBroker:
         self._epoch = 0
         self.primary: Primary | None = None
         self.backup: Backup | None = self._as_backup() if addresses else None
-        self.peers = Peers(addresses, public)
+        self.peers = Peers(addresses, public, absent)
         self.promotion = Promotion(
             me,
             tuning,

@@ -53,7 +53,7 @@ class Peers:
     `public`: the same brokers' addresses for clients, in the same order; none: they are the same.
     """
 
-    def __init__(self, addresses: Sequence[str], public: Sequence[str] = ()) -> None:
+    def __init__(self, addresses: Sequence[str], public: Sequence[str] = (), absent: str = "") -> None:
         self.by_address = {a: PeerAddress(a) for a in addresses}
         self._public = dict(zip(addresses, public or addresses, strict=True))
         self.answers: dict[str, PeerAnswer] = {}
@@ -63,7 +63,7 @@ class Peers:
         self._over: dict[str, tuple[int, int]] = {}
         """By node id: the epoch that it has handed over, and the last question to it by then."""
         self._dialed: dict[int, str] = {}
-        self.absent = ""
+        self.absent = absent
         """A sentence if the configuration has no address that could be this node's."""
         self.served: tuple[str, float] | None = None
         """The node that was heard to serve last, by its own word, its link or another node's; and when."""
