@@ -14,12 +14,12 @@ from broker.model.vhost.vhost import VirtualHost
 from ha.adapter import codes
 from tests.ha.pair import Pair
 
-BEREFT = {"bus", "chained"}
+UNBOUND = {"bus", "chained"}
 
 
 def declare(vhost: VirtualHost, pair: Pair) -> None:
     """`idle` has never been bound; `kept` is bound to a queue that comes along; the others to none."""
-    for name in (*BEREFT, "again", "idle", "kept"):
+    for name in (*UNBOUND, "again", "idle", "kept"):
         vhost.declare_exchange(name, "fanout", auto_delete=True, durable=True)
     vhost.declare_queue("replies", owner=object(), exclusive=True)
     vhost.declare_queue("events", owner=pair, auto_delete=True)
@@ -47,10 +47,10 @@ def test_after_a_failover(late: bool) -> None:
     pair.run(0.1)
     assert pair.ask(b, "promote")["ok"]
     exchanges = b.running.vhost.exchanges
-    assert exchanges.keys() >= BEREFT
+    assert exchanges.keys() >= UNBOUND
     b.running.vhost.bind_queue("q", "again", "", owner=pair)
     pair.run(1.5)
-    assert not exchanges.keys() & BEREFT and exchanges.keys() >= {"again", "idle", "kept"}
+    assert not exchanges.keys() & UNBOUND and exchanges.keys() >= {"again", "idle", "kept"}
     pair.start(a)
     pair.until(lambda: a.status == "ready")
     assert a.running.vhost.exchanges.keys() == exchanges.keys()
@@ -66,9 +66,9 @@ def test_after_a_restart_of_a_broker_on_its_own() -> None:
         pair.kill(pair[0])
         pair.start()
     exchanges = pair[0].running.vhost.exchanges
-    assert exchanges.keys() >= {*BEREFT, "again"}
+    assert exchanges.keys() >= {*UNBOUND, "again"}
     pair.run(1.5)
-    assert not exchanges.keys() & {*BEREFT, "again"} and exchanges.keys() >= {"idle", "kept"}
+    assert not exchanges.keys() & {*UNBOUND, "again"} and exchanges.keys() >= {"idle", "kept"}
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_an_authority_whose_document_has_a_number_that_is_none(number: str) -> N
     assert a.status == "active" and b.status == "ready"
 
 
-def test_an_ack_of_a_stranger_makes_no_primary_step_down() -> None:
+def test_an_ack_of_a_foreign_peer_makes_no_primary_step_down() -> None:
     pair = pair_up()
     liar = Liar(pair, pair[0])
     later = RecordVersion(pair[0].running.core.epoch + 1, 1)

@@ -210,17 +210,17 @@ def test_a_consumer_that_history_never_had_is_forgotten() -> None:
         client.consume(queue, 1, pair.now)
         pair.run(0.05)
     pair.kill(a)
-    assert orphans(b) == ["unused", "used"] and orphans(c) == ["used"]
+    assert abandoned(b) == ["unused", "used"] and abandoned(c) == ["used"]
     assert pair.ask(c, "promote")["ok"]
     pair.until(lambda: any(line.startswith("b ") for line in c.told(codes.BACKUP_IN_SYNC)))
-    assert orphans(b) == ["used"] and pair.fingerprint(b) == pair.fingerprint(c)
+    assert abandoned(b) == ["used"] and pair.fingerprint(b) == pair.fingerprint(c)
     pair.run(0.2)
     pair.kill(b)
     pair.start(b)
-    assert orphans(b) == ["used"]
+    assert abandoned(b) == ["used"]
 
 
-def orphans(host: Host) -> list[str]:
+def abandoned(host: Host) -> list[str]:
     """Queues that would end if nobody came back to them."""
     return sorted(queue.name for queue in host.running.vhosts.abandoned_queues())
 

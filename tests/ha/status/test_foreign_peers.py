@@ -63,7 +63,7 @@ def test_a_stranger_does_not_hinder_the_promotion_of_who_is_in_the_record() -> N
         pair.until(lambda pair=pair, position=position: pair.confirmed(pair[0], position))
         pair.kill(a)
         pair.run(0.01)
-        assert b.running.core.known_primary() is None, "clients are not sent to a stranger"
+        assert b.running.core.known_primary() is None, "clients are not sent to a foreign peer"
         answer = pair.ask(b, "promote")
         assert answer["ok"], answer
         assert pair.contents(b, "q") == "ab"
