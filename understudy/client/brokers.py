@@ -23,7 +23,7 @@ HEARTBEAT = 5.0
 Addresses = str | Sequence[str | HostPort]
 
 
-ALL_OR_NONE = "with TLS every address is amqps://HOST:PORT"
+ALL_OR_NONE = "with TLS every address must be amqps://HOST:PORT"
 
 
 def parse_brokers(addresses: Addresses) -> tuple[HostPort, ...]:
@@ -141,9 +141,11 @@ class Brokers(ABC):
         self._failed += 1
         try:
             over = given_up()
-        except OSError as wrong:  # the application's: left as it is, it would look like a lost connection
-            raise ConnectFailed(f"given up, since whether to is not known: {wrong}") from wrong
+        except (
+            OSError
+        ) as wrong:  # the application's own error: unchanged, it would look like a lost connection
+            raise ConnectFailed(f"gave up, because given_up failed: {wrong}") from wrong
         if over:
-            raise ConnectFailed(f"given up while no broker served: {error}") from error
+            raise ConnectFailed(f"gave up while no broker served: {error}") from error
         if deadline is not None and time.monotonic() > deadline:
             raise TimeUp(f"none of {self.described} serves: {error}") from error

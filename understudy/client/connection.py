@@ -94,7 +94,7 @@ class Connection(_Base):  # type: ignore[misc]
         self._sent_before = self.bytes_sent
         silence = 2 * self.heartbeat
         if monotonic() - transport.read_at > silence and not transport.fill():
-            raise Lost(f"nothing was heard of the broker for {silence:g} s")
+            raise Lost(f"no input from the broker for {silence:g} s")
 
     def _on_blocked(self, reason: str) -> None:
         self.blocked = reason or "no reason given"

@@ -12,7 +12,7 @@ import os
 from typing import Protocol
 from weakref import WeakSet
 
-REFUSAL = "was made before a fork, and belongs to the parent: make one in each process"
+REFUSAL = "was created before a fork, and belongs to the parent: create one in each process"
 
 
 class Owned(Protocol):

@@ -56,9 +56,9 @@ class _Encoded(_Message):  # type: ignore[misc]
             super().__init__(body if type(body) is bytes else bytes(memoryview(body)), **properties)
             self._encoded = super()._serialize_properties()
         except (AMQPError, struct.error, LookupError, AttributeError) as error:
-            raise ValueError(f"not to be sent: {str(error).strip()}") from None
+            raise ValueError(f"cannot be sent: {str(error).strip()}") from None
         if len(self._encoded) > _LARGEST_PROPERTIES:
-            raise ValueError("not to be sent: headers and properties do not fit into a frame")
+            raise ValueError("cannot be sent: headers and properties do not fit into a frame")
 
     @property
     def octets_of_properties(self) -> int:
@@ -75,7 +75,7 @@ def _check_route(exchange: str, routing_key: str) -> None:
         if not isinstance(name, str):
             raise TypeError(f"exchange and routing key are str, not {type(name).__name__}")
         if len(name.encode()) > 255:
-            raise ValueError(f"not to be sent: longer than 255 octets: {name[:40]!r}...")
+            raise ValueError(f"cannot be sent: longer than 255 octets: {name[:40]!r}...")
 
 
 @dataclass(slots=True)
@@ -228,11 +228,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
     def _give_up_if_held_up(self) -> None:
         if self.failover.held_up and self._is_given_up():
             why = self.blocked or "it does not read"
-            raise ConnectFailed(f"given up while the broker took no messages: {why}")
+            raise ConnectFailed(f"gave up while the broker accepted no messages: {why}")
 
     @property
     def _hindrance(self) -> str:
-        return f": the broker takes no messages now ({self.blocked})" if self.blocked else ""
+        return f": the broker accepts no messages now ({self.blocked})" if self.blocked else ""
 
     # -- connection ----------------------------------------------------------------------------------------
 
@@ -365,9 +365,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         Sending it would end the connection. The ledger records it in a session of its own, unknown to any
         broker."""
         octets = kept.message.octets_of_properties
-        text = (
-            f"FRAME_ERROR - headers and properties of {octets:,} octets, and one frame takes {session.room:,}"
-        )
+        text = f"FRAME_ERROR - headers and properties of {octets:,} octets; a frame holds {session.room:,}"
         refused, told = self._refusal(kept, FrameError.code, text)
         session.unsent += 1
         name = f"{session.name}.{session.unsent}"

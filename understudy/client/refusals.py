@@ -27,7 +27,7 @@ class Refused(Exception):
         which = f"message {sequence}" + ("" if message_id is None else f" (message_id {message_id!r})")
         super().__init__(
             f"{which}, published to exchange {exchange!r} with the routing key {routing_key!r}, is"
-            f" refused and given up: {code} {text}"
+            f" refused and dropped: {code} {text}"
         )
         self.sequence = sequence
         self.message_id = message_id

@@ -144,7 +144,7 @@ class _Buffered:
         except OSError as error:
             raise _lost(error) from None
         if not data:
-            raise Lost("closed by the broker without a word")
+            raise Lost("closed by the broker without a reason")
         self._input = self._input[self._at :] + data
         self._at = 0
         self.read_at = time.monotonic()

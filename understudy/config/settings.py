@@ -65,29 +65,29 @@ class BrokerSection(_Section):
     """Identity, in-sync set, store, quarantine and ledger. One process at a time uses it."""
     http: OptionalAddress = None
     """Metrics, health and API. Status, health and metrics need no login; promote, demote, switchover and
-    definitions need an administrator. Idle connections close after 75 s. 200 connections at a time; when all
-    are in use, a new one replaces the one without a login that was silent for longest. Default: `off`."""
+    definitions need an administrator. Idle connections close after 75 s. At most 200 connections: one more
+    replaces the one without a login that was silent for longest. Default: `off`."""
     http_hosts: HostNames = ()
-    """Further names under which clients of `broker.http` may address this node, such as that of a proxy or of
-    a service. Addresses, loopback and the hosts of the configuration are known; requests for other names get
+    """More names by which clients of `broker.http` may address this node, such as that of a proxy or of a
+    service. Addresses, loopback and the hosts of the configuration are known; requests for other names get
     421."""
     control: SocketPath = None
     """Absolute path of a Unix socket with the same API without a password. Every process that may open it
     (the node's user and root) is an administrator. `/api/status` there also has `disk`: for how many seconds
     a write in `broker.data_dir` has been under way (`stalled_for`), how long the last one took (`latency`),
     and the error of the disk (`failed`). `/api/promote` there also takes `fenced`, the name of a node that
-    certainly does not run any more: its lease is then not waited for. Default: `off`."""
+    certainly no longer runs: the promotion does not wait for its lease. Default: `off`."""
     amqp10: bool = True
     """Clients may use AMQP 1.0 too, at the same listeners, if python-qpid-proton is installed."""
     durable: bool = True
     """False: only the node's identity and in-sync set are on disk, and all messages are in memory only."""
     segment_size: Size = Field(default=32 * 2**20, ge=2**16, le=2**32)
-    """The store begins a new file at this size, and gives space back by whole files. At least 64 KiB."""
+    """The store begins a new file at this size, and frees space by whole files. At least 64 KiB."""
     heartbeat: DurationOrZero = Field(default=60.0, le=65535)
     """The heartbeat interval offered to clients, in whole seconds, at most 65535 s. `0s`: no heartbeats."""
     handshake_timeout: Duration = 10.0
-    """Longest time from a connection's accept to its `connection.open`. A joining node lets clients wait for
-    this long, and then refuses them."""
+    """Longest time from the accept of a connection to its `connection.open`. A joining node keeps clients
+    waiting for this long, and then refuses them."""
     stop_timeout: Duration = 5.0
     """How long a stopping node waits for clients to close. Under Pacemaker the agent sets `1s`, because
     clients were closed at the demotion."""
@@ -110,7 +110,7 @@ class BrokerSection(_Section):
     product_version: str = Field(default="3.13.7", pattern=r"^[0-9]+(\.[0-9]+){1,3}$")
     """The version that clients see beside `broker.product`."""
     max_connections: int = Field(default=10_000, ge=1, le=60_000)
-    """Clients at a time. Peers and operators have places of their own. 1 to 60000."""
+    """Maximum clients at a time. Peers and operators have a separate reserve. 1 to 60000."""
     max_message_size: Size = Field(default=128 * 2**20, ge=1, le=128 * 2**20)
     """A larger message closes its channel with 311. At most 128 MiB. One connection may hold 17/16
     of this and 1 MiB (at least 64 MiB) of half-received messages, and as much again of uncommitted ones.
@@ -158,7 +158,7 @@ class TlsSection(_Section):
     """The authority of the pair's certificates. A peer needs a certificate of this authority."""
     client_ca: FilePath = None
     """The authority of clients' certificates. With it, clients and operators must show a certificate on
-    `broker.tls_listen`, besides the login."""
+    `broker.tls_listen`, in addition to the login."""
 
 
 class HaSection(_Section):
@@ -182,11 +182,11 @@ class HaSection(_Section):
     """A backup in sync that has not acked for this long is excluded."""
     lease: Duration = 3.0
     """Leadership lease: a primary whose lease is not renewed for this long neither confirms nor delivers. A
-    promoted node waits as long, unless the old primary is known to serve no more. Set it longer than
+    promoted node waits as long, unless it knows that the old primary no longer serves. Set it longer than
     `ha.ack_timeout`, or the loss of a backup stops deliveries for a moment."""
     backup_timeout: Duration = 5.0
     """After a promotion: how long an expected member may take to come and catch up. Also the silence after
-    which a joining node is given up, and how long the target of a switchover may take to serve."""
+    which a joining node is dropped, and how long the target of a switchover may take to serve."""
     dequeue_lag: DurationOrZero = 0.01
     """How long the primary may hold a consumer's ack, to send it to the backups together with others. `0s`:
     no wait."""
@@ -202,14 +202,14 @@ class HaSection(_Section):
     """Under `pacemaker`: id of the `cluster_property_set` of the CIB with the in-sync set, one for each pair
     of a cluster. An XML id that no resource or other part of the CIB has, and not `cib-bootstrap-options`."""
     username: str = Field(default="ha", min_length=1, max_length=100)
-    """Name of the pair's own identity, the same on both nodes, and no user of `auth.users`. It opens the
+    """Name of the pair's own identity, the same on both nodes, and not a user of `auth.users`. It opens the
     link, may manage, and may not publish or consume."""
     password: str = Field(default=WELL_KNOWN, min_length=1)
     """Its password, not empty, the same on both nodes. The default is accepted from loopback only, and not at
     all by a node without `ha.brokers`. With `auth.users` or `auth.default_user`, a pair does not start with
     the default."""
     listen: OptionalAddress = None
-    """A listener for the link alone: peers must use it, and nobody else may. `ha.brokers` are then the
+    """A listener for the link alone: peers must use it, and others may not. `ha.brokers` are then the
     addresses of these listeners. `off`: the link uses the listeners of clients. Default: `off`."""
     tls: bool = False
     """The link uses TLS, and each end shows a certificate of `tls.ca` for its host in `ha.brokers`. Needs
@@ -287,7 +287,7 @@ class LedgerSection(_Section):
     rotate_age: DurationOrZero = 86400.0
     """After this time a new file begins; `0s`: never."""
     heartbeat: Duration = 5.0
-    """A node that lives writes at least this often. Longer silence is an alarm."""
+    """A running node writes at least this often. Longer silence raises an alarm."""
 
     @field_validator("dir", mode="before")
     @classmethod

@@ -1,1 +1,1 @@
-"""What runs a node: `daemon` builds it from its settings; HTTP API, log and signals are beside it."""
+"""The process of a node: `daemon` builds the node from its settings. HTTP, log and signals are beside it."""

@@ -210,7 +210,8 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
 
 
 def _tell(notifier: Notifier, ledger: LedgerPort, told: Coded | str) -> None:
-    """What the node says of itself. While it reads a large store, that is its only sign of life."""
+    """Log an event of the node, and report it to the manager and the ledger. While the node reads a large
+    store, only these events show that it lives."""
     LOG.info(told)
     if isinstance(ledger, LedgerSink):
         ledger.beat()
@@ -310,7 +311,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     again = _nothing_to_read if watch is None else watch.read
     loop.add_signal_handler(signal.SIGHUP, again)
     parts.notifier.starting("holds its data directory, and reads the store")
-    gc.disable()  # reading a million messages makes no cycles; later the shell collects
+    gc.disable()  # reading a million messages makes no cycles; the shell collects later
     try:
         node.start(now(), wall_ms())
     except StoreError as error:
@@ -361,7 +362,7 @@ async def _beats(ledger: LedgerPort, seconds: float) -> None:
 
 
 def _nothing_to_read() -> None:
-    """At SIGHUP, which would end the process if nobody took it."""
+    """Handler of SIGHUP for a node without TLS. Without a handler the signal would end the process."""
     LOG.info(codes.NOTHING_TO_READ.say())
 
 

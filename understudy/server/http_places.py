@@ -94,7 +94,7 @@ class Places:
             self._flush.cancel()
 
     def say(self, said: Coded, kind: str = "") -> None:
-        """Log it, at most once a second of each kind; the kind is the code unless one is given."""
+        """Log an event, at most one of a kind per second. The kind is the code, unless one is given."""
         loop = asyncio.get_running_loop()
         self._repeats.say(kind or said.code, said, loop.time())
         if self._flush is None:

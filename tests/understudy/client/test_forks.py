@@ -87,7 +87,7 @@ def test_a_child_has_no_part_in_its_parents_connections_and_ledgers(kit: str, tm
         )  # fmt: skip
     said = json.loads(run.stdout)
     of_publisher, of_consumer = (
-        f"the {which} was made before a fork, and belongs to the parent: make one in each process"
+        f"the {which} was created before a fork, and belongs to the parent: create one in each process"
         for which in ("publisher", "consumer")
     )
     assert said["child"] == [

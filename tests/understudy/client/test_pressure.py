@@ -173,7 +173,7 @@ def test_a_flush_says_that_the_broker_takes_nothing() -> None:
     broker.blocked, broker.held_up = "low on memory", True
     broker.script.append(lambda: None)
     with pytest.raises(
-        NotConfirmed, match=r"^1 messages are .*: the broker takes no messages now \(low on mem"
+        NotConfirmed, match=r"^1 messages are .*: the broker accepts no messages now \(low on mem"
     ):
         shop.flush(0)
     assert shop.blocked == "low on memory"
@@ -186,7 +186,9 @@ def test_who_gives_up_does_not_wait_for_a_broker_that_takes_nothing() -> None:
     shop.publish(b"1", "q")
     broker.blocked, broker.held_up = "low on memory", True
     broker.script.append(lambda: None)
-    with pytest.raises(ConnectFailed, match=r"^given up while the broker took no messages: low on memory$"):
+    with pytest.raises(
+        ConnectFailed, match=r"^gave up while the broker accepted no messages: low on memory$"
+    ):
         shop.publish(b"2", "q")
     assert (shop.counts.published, shop.in_doubt, broker.connected) == (1, 1, True)
 

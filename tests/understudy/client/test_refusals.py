@@ -64,7 +64,7 @@ def test_a_missing_exchange_costs_its_own_message_only(broker: BrokerThread, tmp
     )
     assert str(refused) == (
         "message 51 (message_id 'm-1'), published to exchange 'missing' with the routing key 'key', is"
-        " refused and given up: 404 NOT_FOUND - no exchange 'missing' in vhost '/'"
+        " refused and dropped: 404 NOT_FOUND - no exchange 'missing' in vhost '/'"
     )
     (nacked,) = noted(tmp_path, "nacked")
     runs = noted(tmp_path, "sent")

@@ -253,7 +253,7 @@ def test_what_was_confirmed_is_noted_although_the_end_was_not_reached(
     nobody = f"127.0.0.1:{closed_port()}"
     code, out, err = run(capsys, "republish", "-b", nobody, "--timeout", "200ms", "-d", str(data))
     assert (code, out) == (1, "0 of 4 messages republished and confirmed\n")
-    assert err.startswith("understudy: stopped: given up while no broker served")
+    assert err.startswith("understudy: stopped: gave up while no broker served")
     assert err.endswith("(0 confirmed, 0 noted, 0 in doubt, 4 not sent) (republish-stopped)\n")
     assert listed(capsys, data) == {"orders": (3, 0), "others": (1, 0)}
 

@@ -57,7 +57,7 @@ def test_addresses_of_which_one_speaks_no_tls_are_a_wrong_option(
 ) -> None:
     code, out, err = run(capsys, "republish", "-d", str(data), "-b", "amqps://127.0.0.1:1,127.0.0.1:2")
     assert (code, out) == (2, "")
-    assert "Invalid value for '-b' / '--broker': with TLS every address is amqps://HOST:PORT" in err
+    assert "Invalid value for '-b' / '--broker': with TLS every address must be amqps://HOST:PORT" in err
 
 
 def test_a_ledger_that_cannot_be_kept_is_told_in_a_line(

@@ -84,7 +84,7 @@ def encoded(
             made += _sections(annotations or _NOTHING, properties, headers or _NOTHING)
             (_check_once if len(made) <= _REMEMBERED else _check)(made)
     except (OverflowError, DecodeError) as error:
-        raise ValueError(f"not to be sent: {error}") from None
+        raise ValueError(f"cannot be sent: {error}") from None
     return made + write_section(DATA, write_binary(body))
 
 

@@ -176,7 +176,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._refuse_if_closed()
         self._known(address)
         if properties and properties.get("user_id") not in (None, self.failover.user.encode()):
-            raise ValueError("user_id names another user than the one that publishes")
+            raise ValueError("user_id is not the user that publishes")
         payload = encoded(
             body, persistent=persistent, priority=priority, ttl=ttl, headers=headers, annotations=annotations,
             properties=properties,
@@ -371,7 +371,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         kept = self._waiting[0]
         session.opened += 1
         self._note_unsent(f"{session.name}/{session.opened}", address, [kept])
-        what = f"a message of {len(kept.payload)} octets, more than the {most} that the broker takes"
+        what = f"a message of {len(kept.payload)} octets, and the broker accepts at most {most}"
         self._give_up([kept], MESSAGE_SIZE, what)
 
     def _sort_out(self, session: _Session, condition: str, text: str, outlet: _Outlet | None = None) -> None:

@@ -160,7 +160,7 @@ class Wire:
                 raise why from None
             if not data:
                 self._events()
-                raise Lost("closed by the broker without a word")
+                raise Lost("closed by the broker without a reason")
             self._push(data)
             some = True
         return some
@@ -173,7 +173,7 @@ class Wire:
                 if room <= 0:
                     self._events()
                     if (room := transport.capacity()) <= 0:
-                        raise Lost("what the broker sent makes no sense to the protocol engine")
+                        raise Lost("the protocol engine rejects what the broker sent")
                 transport.push(data[at : at + room])
                 at += room
         except ProtonException as error:
@@ -205,7 +205,7 @@ class Wire:
             raise Lost(str(self._transport.condition or "the protocol engine failed"))
         elif kind is Event.SESSION_REMOTE_CLOSE and not self._closing:
             self.ended = self.session.remote_condition
-            raise Lost(f"the broker has ended the session: {self.ended or 'no reason given'}")
+            raise Lost(f"the broker ended the session: {self.ended or 'no reason given'}")
 
     def _ending(self, condition: Condition | None) -> Lost | Refused:
         if condition is None:
@@ -275,7 +275,7 @@ def _left(until: float) -> float:
     """Seconds until `until`. Raises Lost if there are none."""
     left = until - time.monotonic()
     if left <= 0:
-        raise Lost("it did not shake hands in time")
+        raise Lost("it did not finish the handshake in time")
     return left
 
 
@@ -287,12 +287,12 @@ def _login(sock: socket.socket, user: str, password: str, until: float) -> None:
     offered = _sasl(sock, _MECHANISMS, until)
     names = list(offered) if isinstance(offered, Array) else [offered]
     if "PLAIN" not in names:
-        raise Refused(UNAUTHORIZED, f"it takes no name and password, only {', '.join(map(str, names))}")
+        raise Refused(UNAUTHORIZED, f"it accepts no login by PLAIN, only by {', '.join(map(str, names))}")
     response = b"\0%b\0%b" % (user.encode(), password.encode())
     sock.sendall(frame(b"\0\x53%c%b" % (_INIT, write([Symbol("PLAIN"), response]))))
     code = _sasl(sock, _OUTCOME, until)
     if code == TEMPORARY:
-        raise Lost("it cannot check names and passwords now")
+        raise Lost("it cannot check passwords now")
     if code != OK:
         raise Refused(UNAUTHORIZED, f"login refused for user {user!r}")
 
@@ -305,20 +305,20 @@ def _sasl(sock: socket.socket, wanted: int, until: float) -> Any:
         end = whole(data, 0, SASL, LARGEST_FRAME)
         value, _ = read(data, data[4] * 4, end)
     except (Fault, DecodeError) as error:
-        raise Lost(f"what it says in SASL is not well-formed: {error}") from None
+        raise Lost(f"malformed SASL frame: {error}") from None
     if not isinstance(value, Described) or value.descriptor != wanted or not value.value:
-        raise Lost("what it says in SASL is not what belongs there")
+        raise Lost("unexpected SASL frame")
     return value.value[0]
 
 
 def _exactly(sock: socket.socket, octets: int, until: float) -> bytes:
     if not 0 <= octets <= LARGEST_FRAME:
-        raise Lost("what it says in SASL is not well-formed")
+        raise Lost("malformed SASL frame")
     data = b""
     while len(data) < octets:
         sock.settimeout(_left(until))
         more = sock.recv(octets - len(data))
         if not more:
-            raise Lost("it closed the connection while shaking hands")
+            raise Lost("it closed the connection during the handshake")
         data += more
     return data

@@ -163,7 +163,7 @@ def test_a_timeout_holds_where_a_broker_lets_in_and_does_not_serve() -> None:
             return len(asked) == 3
 
         billing = Consumer(peer.address, "orders", "billing", connect_timeout=0.1, given_up=given_up)
-        with billing, pytest.raises(ConnectFailed, match="given up while no broker served"):
+        with billing, pytest.raises(ConnectFailed, match="gave up while no broker served"):
             billing.connect()
         assert len(asked) == 3
 
