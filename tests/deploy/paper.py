@@ -1,4 +1,4 @@
-"""docs/runbook.md and README.md as tests read them: boxes of commands, each marked with where it is run.
+"""Documents as tests read them: boxes of commands, each marked with where it is run.
 
 A box is a fenced block. The comment `<!-- checked: WHERE -->` stands right before it, or the word WHERE
 behind its language. A box that no test can run has the comment `<!-- not run: REASON -->` instead.
@@ -7,7 +7,7 @@ behind its language. A box that no test can run has the comment `<!-- not run: R
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ TUTORIAL_WHERE = {
     "proof": "with `ledger check` in place of the Spark job, which tests/spark runs (test_readme)",
 }
 README_WHERE = {
+    "make": "each target is in the Makefile (test_pages)",
     "install": "the wheel is installed away from the tree (tests/packaging/test_wheel.py)",
     "container": "the image is built and run (test_container)",
     "kombu": "on a broker of its own (test_readme)",
@@ -51,6 +52,25 @@ HOW_TO_WHERE = {
     "security": "run and loaded by tests/understudy/config/test_security_paper.py",
     "not run": "not at all; the page says why",
 }
+GENERATED = ("cli.md", "error-codes.md")
+"""Of docs/reference: scripts/reference.py writes them."""
+PAGES = [
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs" / "explanation").glob("*.md")),
+    *sorted(each for each in (ROOT / "docs" / "reference").glob("*.md") if each.name not in GENERATED),
+]
+"""Explanations and references."""
+PAGES_WHERE = {
+    "make": README_WHERE["make"],
+    "usage": HOW_TO_WHERE["usage"],
+    "configuration": "read as a broker reads it (test_pages)",
+    "site": "in a folder of its own (test_pages)",
+    "http": "its method and path are a heading of the page (test_pages; the routes: test_reference)",
+    "channel": "on a broker of its own (test_pages)",
+    "event": "has the keys of a real event (test_pages)",
+    "kit": "on a broker of its own (test_pages)",
+    "proton": "on a broker of its own (tests/understudy/client/amqp10/test_paper.py)",
+}
 _FENCE = "```"
 
 
@@ -67,8 +87,11 @@ class Box:
         return [line.partition("  #")[0].strip() for line in self.text.splitlines() if line.strip()]
 
 
-def boxes(paper: Path = PAPER, where: Mapping[str, str] = WHERE) -> list[Box]:
-    """All of them, in order. A box without a mark, or with an unknown one, is a mistake in the paper."""
+def boxes(
+    paper: Path = PAPER, where: Mapping[str, str] = WHERE, *, unchecked: Collection[str] = ()
+) -> list[Box]:
+    """All of them, in order. A box without a mark, or with an unknown one, is a mistake in the paper.
+    `unchecked`: languages whose boxes need none, and are left out."""
     found: list[Box] = []
     section, mark = "", ""
     lines = iter(paper.read_text().splitlines())
@@ -81,11 +104,13 @@ def boxes(paper: Path = PAPER, where: Mapping[str, str] = WHERE) -> list[Box]:
             mark = "not run"
         if line.startswith(_FENCE):
             language, _, behind = line.removeprefix(_FENCE).partition(" ")
-            mark = behind or mark
-            assert mark in where, f"a box in {section!r} does not say where it is run"
             text = []
             while not (inside := next(lines)).startswith(_FENCE):
                 text.append(inside)
+            if language in unchecked:
+                continue
+            mark = behind or mark
+            assert mark in where, f"a box in {section!r} does not say where it is run"
             found.append(Box(section, mark, language, "\n".join(text) + "\n"))
             mark = ""
     return found

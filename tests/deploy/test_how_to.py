@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -17,12 +16,11 @@ import pytest
 
 from tests.deploy import paper
 from tests.deploy.tools import PATIENCE
+from tests.deploy.usage import calls, parsed
 from tests.understudy.serving import serving
-from understudy.cli.main import cli
 
 PAGES = sorted(paper.HOW_TO.glob("*.md"))
 ADDRESS = re.compile(r"\b(192\.0\.2\.1|127\.0\.0\.1):5672\b")
-COMMANDS = cli.list_commands(click.Context(cli))
 DEFINITIONS = {
     "rabbit_version": "3.13.7",
     "vhosts": [{"name": "/"}],
@@ -47,36 +45,6 @@ def test_each_box_says_where_it_is_run(page: Path) -> None:
 def test_every_kind_of_check_is_used() -> None:
     used = {box.where for page in PAGES for box in paper.boxes(page, paper.HOW_TO_WHERE)}
     assert used == set(paper.HOW_TO_WHERE)
-
-
-def calls(box: paper.Box) -> Iterator[list[str]]:
-    """The words behind each `understudy` of a box, without the brackets around what may be left out."""
-    text = re.sub(r"\$\([^)]*\)", "SHELL", re.sub(r"\\\n\s*", "", box.text))
-    for line in text.splitlines():
-        for piece in re.split(r" && | \|\| | \| |; ", line.partition("  #")[0]):
-            if called := re.search(r"(?:^|[\s=/])understudy (.+)", piece):
-                words = shlex.split(re.sub(r"[\[\]]|\.\.\.", "", called[1]))
-                if words[0] in COMMANDS:
-                    yield words
-
-
-def parsed(words: list[str]) -> None:
-    """Fails for an unknown command or option, and without an argument that must be given."""
-    command: click.Command = cli
-    context = click.Context(cli, info_name="understudy")
-    while isinstance(command, click.Group):
-        name, *words = words
-        inner = command.get_command(context, name)
-        assert inner is not None, f"{context.command_path} has no command {name}"
-        command, context = inner, click.Context(inner, parent=context, info_name=name)
-    given, left, _ = command.make_parser(context).parse_args(words)
-    missing = [
-        each.name
-        for each in command.params
-        if each.required
-        and not (isinstance(value := given.get(each.name or ""), str | list | tuple) and value)
-    ]
-    assert not left and not missing, f"{context.command_path}: left {left}, missing {missing}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
