@@ -27,7 +27,7 @@ def test_pacemaker_finds_nothing_wrong(tool: str, request: pytest.FixtureRequest
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_no_tool_finds_a_parameter_or_a_timeout_that_the_agent_does_not_have(
+def test_no_tool_finds_a_parameter_or_timeout_the_agent_lacks(
     crmsh: tuple[Path, str], pcs: tuple[Path, str]
 ) -> None:
     for _, said in (crmsh, pcs):

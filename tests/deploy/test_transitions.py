@@ -103,7 +103,7 @@ def test_a_backup_that_dies_is_started_again_and_nothing_else_happens(cluster: S
     assert died.done == ["stop understudy on b", "start understudy on b"]
 
 
-def test_a_primary_that_cannot_be_demoted_is_stopped_before_the_other_is_promoted(cluster: Simulated) -> None:
+def test_an_undemotable_primary_is_stopped_before_the_other_is_promoted(cluster: Simulated) -> None:
     cluster.scores(a="-INFINITY", b=500)
     inject = ("--op-inject", "understudy_monitor_1000@a=1", "--op-fail", "understudy_demote_0@a=1")
     assert "promote understudy on b" not in cluster.happens(*inject).done

@@ -183,7 +183,7 @@ def test_block_holds_confirms_until_a_backup_is_back() -> None:
     assert pair.contents(b, "q") == "x"
 
 
-def test_block_holds_the_confirms_of_a_promoted_backup_until_another_is_there() -> None:
+def test_block_holds_confirms_after_a_failover_until_a_backup_joins() -> None:
     pair = Pair(on_backup_loss="block")
     pair.up()
     a, b = pair.hosts
@@ -331,7 +331,7 @@ def test_a_link_that_breaks_just_before_the_primary_dies_loses_nothing() -> None
     assert pair.ask(b, "promote")["ok"]
 
 
-def test_a_link_that_breaks_and_is_made_again_costs_an_exclusion_and_no_more() -> None:
+def test_a_link_that_breaks_and_returns_costs_only_an_exclusion() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts

@@ -55,7 +55,7 @@ def test_a_file_is_stale_until_its_rewritten_assertions_are_kept(tmp_path: Path)
     assert is_stale(file)
 
 
-def test_the_measure_has_the_exit_code_and_the_time_of_a_process_that_outlives_its_parent() -> None:
+def test_measure_waits_for_a_process_that_outlives_its_parent() -> None:
     script = f"""{sys.executable} -c 'sum(range(10**7)); print("done")' & exit 3"""
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "measure.py", "work", "sh", "-c", script],

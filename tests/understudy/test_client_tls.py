@@ -242,9 +242,7 @@ def test_a_certificate_that_is_missing_is_named_and_not_the_authority(
     assert fault.value.which == "certificate"
 
 
-def test_a_missing_file_is_told_at_once_and_not_taken_for_a_broker_that_does_not_serve(
-    tmp_path: Path, live: Live
-) -> None:
+def test_a_missing_tls_file_is_an_error_at_once_and_not_retried(tmp_path: Path, live: Live) -> None:
     """It was tried again for ever, and `publish` did not return."""
     gone = str(tmp_path / "gone.pem")
     with closing(Publisher(f"amqps://localhost:{live.tls_port}", "shop", tls=ClientTls(gone))) as shop:

@@ -21,7 +21,7 @@ def test_each_in_time_counts() -> None:
     assert sent(AckTimes(2.0, 100.0), 101.0, 102.9) == 102.9
 
 
-def test_none_counts_after_one_that_was_late_until_the_link_has_stood_as_long() -> None:
+def test_acks_after_a_late_one_count_once_the_link_has_stood_a_timeout() -> None:
     acks = AckTimes(2.0, 100.0)
     assert sent(acks, 101.0, 103.0, 104.0, 104.9) == 101.0
     assert sent(acks, 105.0) == 105.0
@@ -37,7 +37,7 @@ def test_the_oldest_batch_that_is_not_on_disk_is_what_counts() -> None:
     assert sent(acks, 102.9, durable=Position(1, 2)) == 102.9
 
 
-def test_a_batch_that_comes_to_the_disk_too_late_proves_nothing_for_as_long() -> None:
+def test_a_batch_that_reaches_the_disk_late_proves_nothing_for_a_timeout() -> None:
     acks = AckTimes(2.0, 100.0)
     acks.got(Position(1, 1), AHEAD + 100.4, 100.5)
     assert sent(acks, 101.0, 102.0, durable=ORIGIN) == 100.5
@@ -63,7 +63,7 @@ def test_clocks_that_drift_apart_do_not_make_every_batch_old() -> None:
     assert acks.sure == now
 
 
-def test_who_is_expected_is_sure_of_nothing_beyond_its_time_until_it_is_included() -> None:
+def test_acks_of_an_expected_backup_count_past_its_limit_once_included() -> None:
     acks = AckTimes(2.0, 100.0)
     acks.expected(5.0)
     assert sent(acks, 101.0, 102.0) == 102.0

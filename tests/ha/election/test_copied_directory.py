@@ -71,7 +71,7 @@ def test_a_copy_of_the_primary_is_not_promoted_beside_it() -> None:
     assert "identity" not in a.running.status()["reason"]
 
 
-def test_what_a_copy_of_the_primary_says_is_not_taken_for_the_primarys_word() -> None:
+def test_answers_of_a_copy_of_the_primary_prove_nothing_of_the_primary() -> None:
     """It answers and does not serve; the primary is frozen, and may serve on."""
     pair, a, b, c = two_of_three()
     copy(a, c)

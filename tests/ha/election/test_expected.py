@@ -97,7 +97,7 @@ ORDERS = pytest.mark.parametrize("order", [("old", "dead"), ("dead", "old")])
 
 @CUTS
 @ORDERS
-def test_dead_letters_of_the_last_primary_are_where_they_were_or_where_they_went(
+def test_dead_letters_of_the_last_primary_are_in_one_queue_or_the_other(
     order: tuple[str, str], apart: int
 ) -> None:
     """They died there before it was followed."""
@@ -176,7 +176,7 @@ def test_a_transaction_of_the_last_primary_is_whole_or_nothing(when: str, apart:
     assert all(cuts.values())
 
 
-def test_what_nobody_was_told_is_safe_goes_to_quarantine_and_the_disk_says_so_too() -> None:
+def test_unconfirmed_messages_go_to_quarantine_in_memory_and_on_disk() -> None:
     pair = succeeded("new", "old", "more")
     _, b, c = pair.hosts
     pair.publish(b, "new", "uvw")

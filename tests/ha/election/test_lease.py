@@ -202,7 +202,7 @@ def test_a_pause_within_a_tick_is_noticed_before_the_output_is_taken() -> None:
     assert client.output() == b""
 
 
-def test_a_node_that_is_told_to_end_after_a_pause_says_no_more_than_good_bye() -> None:
+def test_a_node_stopped_after_a_pause_sends_only_the_close() -> None:
     pair = up()
     a = pair[0]
     client = busy(pair, a)
@@ -323,7 +323,7 @@ def test_the_expiry_is_a_deadline() -> None:
 # -- the register's lease
 
 
-def test_who_is_cut_off_from_its_register_and_its_backups_stops_delivering_in_time() -> None:
+def test_a_primary_without_register_and_backups_stops_delivering_in_time() -> None:
     pair = up(authority="register")
     a, b = pair.hosts
     client = busy(pair, a)

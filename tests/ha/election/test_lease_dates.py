@@ -34,7 +34,7 @@ def test_a_round_is_done_when_all_answered_failed_or_had_their_time() -> None:
     assert hellos.done([silent, gone, here], 10.5)
 
 
-def test_an_answer_to_a_question_of_before_is_none_in_the_same_instant_either() -> None:
+def test_an_answer_to_an_earlier_question_never_counts_for_a_later_one() -> None:
     peers = Peers(["h"])
     answer = PeerAnswer("b", "b", 1, "joining", False, 0, ORIGIN, None)
     entry = peers.by_address["h"]

@@ -70,7 +70,7 @@ def test_a_queue_expires_from_which_messages_have_moved() -> None:
     assert pair.contents(c, "dead") == "xyz"
 
 
-def test_messages_had_moved_to_a_queue_of_which_the_new_primary_never_heard() -> None:
+def test_messages_had_moved_to_a_queue_unknown_to_the_new_primary() -> None:
     """The transaction was not answered; what it took from is there again on b, and is still to come to c."""
     pair = Pair(3, authority="register")
     pair.up()

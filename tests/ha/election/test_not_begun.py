@@ -50,7 +50,7 @@ def test_what_had_not_begun_to_come_is_not_taken_for_dequeued(how: str, known: b
     assert pair.fingerprint(a) == pair.fingerprint(b)
 
 
-def test_of_a_queue_that_is_deleted_before_it_comes_nothing_is_lacking_once_all_is_here() -> None:
+def test_a_queue_deleted_before_its_snapshot_leaves_no_missing_ids() -> None:
     """Else whoever returns to this node, once it serves, exports what history has deleted."""
     pair = Pair(3, authority="register")
     pair.up()

@@ -31,7 +31,7 @@ def test_a_silent_old_primary_has_its_lease_before_the_new_one_serves(authority:
         assert a.running.broker.withheld or a.status == "joining"
 
 
-def test_an_old_primary_that_is_fenced_or_known_to_be_gone_is_not_waited_for() -> None:
+def test_promotion_does_not_wait_for_a_fenced_or_ended_primary() -> None:
     for how in ("fenced", "killed", "demoted"):
         pair = up(authority="register")
         a, b = pair.hosts
@@ -59,7 +59,7 @@ def test_a_dial_that_is_refused_while_it_waits_ends_the_wait() -> None:
     assert pair.now - since < 0.5
 
 
-def test_a_new_primary_that_never_linked_to_the_last_owner_waits_from_its_commit_on() -> None:
+def test_a_node_never_linked_to_the_owner_waits_a_lease_from_its_commit() -> None:
     pair = up(3, authority="register")
     a, b, c = pair.hosts
     pair.kill(a)
@@ -131,7 +131,7 @@ def never_both(pair: Pair, *new_primaries: Host) -> None:
     assert pair[0].running.broker.withheld or not pair[0].running.vhost.serving
 
 
-def test_one_that_gave_way_while_it_waited_proves_nothing_of_those_before_it() -> None:
+def test_an_owner_that_never_served_proves_nothing_of_earlier_owners() -> None:
     """b is promoted, and waits out the lease of a; c is promoted over it: b has not served, a still does."""
     pair, _ = cut_off()
     _, b, c = pair.hosts

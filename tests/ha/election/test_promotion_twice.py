@@ -32,7 +32,7 @@ def lease_of(host: Host) -> float:
 
 
 @pytest.mark.parametrize("authority", AUTHORITIES)
-def test_a_promotion_given_up_while_it_waits_does_not_spare_the_next_one_the_wait(authority: str) -> None:
+def test_after_a_promotion_given_up_the_next_still_waits_for_the_lease(authority: str) -> None:
     pair, _ = waiting(authority)
     a, b = pair.hosts
     until = lease_of(a)
@@ -43,7 +43,7 @@ def test_a_promotion_given_up_while_it_waits_does_not_spare_the_next_one_the_wai
     assert pair.now >= until, "a may wake, and serve until then"
 
 
-def test_a_swap_that_lands_after_its_promotion_was_given_up_spares_nobody_the_wait() -> None:
+def test_a_swap_that_lands_after_a_promotion_given_up_spares_no_wait() -> None:
     pair = up(authority="register")
     a, b = pair.hosts
     a.frozen = True
@@ -71,7 +71,7 @@ def test_a_restart_while_it_waits_does_not_spare_it_the_wait() -> None:
     assert pair.now >= until
 
 
-def test_a_last_primary_that_is_started_again_waits_for_nobody_that_answers() -> None:
+def test_a_restarted_last_primary_is_promoted_without_a_wait() -> None:
     pair = up(authority="register")
     a, b = pair.hosts
     pair.kill(b)
@@ -103,7 +103,7 @@ def test_a_refused_dial_of_before_the_last_link_ends_no_wait() -> None:
     assert backup is not None and backup.said is not None and pair.now >= backup.said.at + LEASE
 
 
-def test_a_promotion_that_can_succeed_no_more_is_over_although_the_authority_is_silent() -> None:
+def test_a_hopeless_promotion_ends_while_the_authority_is_silent() -> None:
     """b asks while a is slow, is cut off from the register, and hears that a has changed the record since."""
     pair = registered(3)
     a, b, c = pair.hosts
@@ -149,7 +149,7 @@ def test_an_ack_that_comes_late_is_no_sign_that_the_link_was_fresh() -> None:
     assert not answer["ok"] and "the last acknowledgement in time to a was 2.8 s old" in answer["reason"]
 
 
-def test_an_ack_that_comes_late_and_is_heard_counts_when_the_link_has_stood_longer() -> None:
+def test_a_late_ack_counts_once_the_link_has_stood_long_enough() -> None:
     """Both stood still, as on one host: b is a member as before, and soon promotable again."""
     pair = Pair()
     pair.up()

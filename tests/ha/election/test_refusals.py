@@ -29,9 +29,7 @@ TRANSCRIPTS = sorted((Path(__file__).parents[1] / "transcripts").glob("*.txt"))
     ("slept", "code"),
     [(0.1, "promote-link-up"), (3.0, "promote-primary-may-serve"), (6.0, "promote-primary-may-serve")],
 )
-def test_a_primary_that_hangs_is_ended_and_started_and_its_backup_promoted_unforced(
-    slept: float, code: str
-) -> None:
+def test_a_backup_is_promoted_unforced_once_a_hung_primary_restarts(slept: float, code: str) -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -53,7 +51,7 @@ def test_a_primary_that_hangs_is_ended_and_started_and_its_backup_promoted_unfor
     assert pair.contents(a, "q") == "x"
 
 
-def test_a_primary_that_hangs_and_is_lost_leaves_the_flag_that_the_refusal_names() -> None:
+def test_the_refusal_after_a_lost_primary_names_the_flag_that_forces() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -68,7 +66,7 @@ def test_a_primary_that_hangs_and_is_lost_leaves_the_flag_that_the_refusal_names
     assert forced["ok"] and NEXT not in forced["reason"]
 
 
-def test_who_has_started_again_names_the_backup_that_runs_on_before_what_is_gone() -> None:
+def test_a_restarted_node_advises_to_promote_the_backup_that_ran_on() -> None:
     """It named the primary that had died, and --force-lossy in its place, which cost transient messages."""
     pair = Pair(3)
     pair.start()
@@ -126,7 +124,7 @@ def three_of_which_one_catches_up() -> Pair:
     return pair
 
 
-def test_who_catches_up_names_the_backup_that_runs_on_before_a_primary_that_died() -> None:
+def test_a_joiner_advises_to_promote_the_backup_that_ran_on() -> None:
     pair = three_of_which_one_catches_up()
     a, b, c = pair.hosts
     pair.kill(a)
@@ -145,7 +143,7 @@ def test_who_catches_up_with_a_primary_that_serves_has_to_wait() -> None:
     assert answer["reason"].endswith("; next: wait until it is ready, then switch over")
 
 
-def test_who_catches_up_with_a_primary_that_hangs_is_told_to_start_that_one_again() -> None:
+def test_a_joiner_of_a_hung_primary_advises_to_restart_that_primary() -> None:
     pair = Pair()
     a, b = pair.hosts
     b.syncing = False
@@ -235,7 +233,7 @@ def test_the_primary_tells_of_a_node_with_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_every_refused_promotion_that_a_transcript_shows_names_the_next_step(path: Path) -> None:
+def test_every_refused_promotion_in_a_transcript_names_the_next_step(path: Path) -> None:
     told = [line for line in path.read_text().splitlines() if "> promotion refused: " in line]
     assert [line for line in told if NEXT not in line and "identity of" not in line] == []
 

@@ -56,7 +56,7 @@ def test_an_authority_that_nobody_knows_is_refused() -> None:
 
 
 @pytest.mark.parametrize("authority", ["manual", "register"])
-def test_two_that_are_excluded_one_after_the_other_learn_the_record_that_is(authority: str) -> None:
+def test_two_backups_excluded_in_turn_learn_the_true_record(authority: str) -> None:
     """Each would make out of its own exclusion a record that never was, with the other still in it; and the
     two together one that is newer than their primary's, whom they then refuse for ever.
     """
@@ -104,7 +104,7 @@ def test_what_is_served_by_is_what_the_register_holds() -> None:
 # -- inclusion
 
 
-def test_a_joiner_counts_from_the_asking_on_and_is_ready_only_after_the_commit() -> None:
+def test_confirms_wait_for_a_joiner_before_the_commit_makes_it_ready() -> None:
     pair = Pair(authority="register")
     pair.start()
     pair.run(0.3)
@@ -285,7 +285,7 @@ def test_nothing_is_confirmed_alone_before_the_register_has_the_exclusion() -> N
     assert in_sync(pair) == set() and a.status == "active"
 
 
-def test_an_exclusion_whose_answer_is_lost_releases_nothing_until_it_is_known() -> None:
+def test_an_exclusion_of_unknown_outcome_releases_no_confirms() -> None:
     pair = registered()
     a, b = pair.hosts
     b.frozen = True

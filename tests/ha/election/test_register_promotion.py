@@ -92,7 +92,7 @@ def test_a_backup_of_a_primary_that_hangs_is_promotable() -> None:
     assert pair.ask(b, "promote", limit=10)["ok"]
 
 
-def test_a_forced_promotion_of_one_that_was_excluded_waits_for_the_lease_all_the_same() -> None:
+def test_a_forced_promotion_of_an_excluded_node_waits_for_the_lease() -> None:
     """Its last word to the old primary says nothing of that one, which goes on by what the register says."""
     pair = registered()
     a, b = pair.hosts
@@ -145,7 +145,7 @@ def test_a_promotion_of_unknown_outcome_is_told_as_that_and_goes_on() -> None:
     assert pair.register.swaps.count("b") == 1
 
 
-def test_a_new_primary_that_dies_before_it_hears_of_its_promotion_can_be_promoted_again() -> None:
+def test_a_node_that_dies_unaware_of_its_promotion_can_be_promoted() -> None:
     """It was included when its primary died, and had not heard of that either: its disk still had it in the
     midst of a catch-up, and nobody else is in the record that it leaves behind."""
     pair = muted_inclusion()
@@ -341,7 +341,7 @@ def test_a_backup_of_a_later_epoch_makes_its_primary_stop() -> None:
     assert told(pair[0], codes.STOPS_SERVING, "a backup knows of epoch")
 
 
-def test_who_joins_late_and_is_slow_has_no_more_time_than_who_does_not_come() -> None:
+def test_a_slow_late_joiner_gets_no_more_time_than_an_absent_one() -> None:
     """Found by the simulation (116015273): the time that an expected member has began anew when it joined, so
     that confirms waited for twice as long."""
     pair = registered(3, backup_timeout=2.0)

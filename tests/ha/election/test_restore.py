@@ -45,7 +45,7 @@ def test_a_record_that_is_lost_is_put_back_and_nothing_stops(instead: str, alone
         assert pair.ask(b, "promote")["ok"]
 
 
-def test_an_earlier_record_of_before_an_exclusion_promotes_nobody_once_it_is_put_back() -> None:
+def test_an_excluded_node_in_a_restored_old_record_is_not_promoted() -> None:
     """The very harm of it: who was excluded since stands in it."""
     pair = registered()
     a, b = pair.hosts

@@ -19,7 +19,7 @@ def three() -> tuple[Pair, Host, Host, Host]:
     return pair, a, b, c
 
 
-def test_an_expected_member_that_answers_is_excluded_by_the_clock_all_the_same() -> None:
+def test_an_expected_member_that_answers_is_still_excluded_in_time() -> None:
     """It has much to fetch, and acknowledges all the time; the word of its exclusion is lost with b."""
     pair, a, b, c = three()
     pair.run(0.5)
@@ -81,7 +81,7 @@ def test_a_disk_that_is_too_slow_although_it_goes_on() -> None:
     assert not answer["ok"] and "the last acknowledgement in time to a" in answer["reason"], answer
 
 
-def test_nothing_is_confirmed_before_the_next_primary_knows_who_was_excluded() -> None:
+def test_confirms_wait_until_the_backups_know_of_an_exclusion() -> None:
     """b would expect c, which is not told that it was excluded, and could be promoted after b."""
     pair, a, b, c = three()
     pair.run(3.0)

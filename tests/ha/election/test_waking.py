@@ -23,7 +23,7 @@ def test_one_demoted_over_http_as_it_wakes_drops_what_it_may_not_say(authority: 
 
 
 @pytest.mark.parametrize("promoted", [True, False])
-def test_one_that_wakes_to_find_its_clients_gone_leaves_their_queues_to_whoever_serves(
+def test_a_woken_primary_without_clients_keeps_their_queues(
     promoted: bool,
 ) -> None:
     """Their connections ended while it was stopped: perhaps they are another primary's clients by now."""

@@ -81,7 +81,7 @@ def test_a_frozen_follower_holds_no_confirm_and_no_more_than_a_window(
     mirrors.follows(a)
 
 
-def test_a_source_has_more_to_do_as_long_as_there_is_more_and_the_follower_takes_it(
+def test_a_source_wants_ticks_while_there_is_more_to_send(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_feed, "SHARE", 100)
@@ -139,7 +139,7 @@ def test_a_follower_for_which_too_much_has_left_compares_anew(monkeypatch: pytes
     mirrors.follows(a)
 
 
-def test_a_follower_that_can_take_no_more_stops_the_stream_and_not_the_source(
+def test_a_full_follower_stops_the_stream_but_not_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_feed, "WINDOW", 500)
@@ -154,7 +154,7 @@ def test_a_follower_that_can_take_no_more_stops_the_stream_and_not_the_source(
     mirrors.follows(a)
 
 
-def test_a_follower_that_can_take_no_more_takes_no_more_of_new_connections_either(
+def test_a_full_follower_takes_nothing_from_new_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its disk would be full after enough of them."""

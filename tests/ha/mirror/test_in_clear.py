@@ -76,7 +76,7 @@ def test_a_mirror_is_not_moved_to_where_it_would_go_in_the_clear() -> None:
     assert mirrors.line == before | {"messages": 4}
 
 
-def test_a_mirror_that_was_begun_under_other_settings_waits_and_says_for_what() -> None:
+def test_a_mirror_that_lost_its_tls_setting_waits_and_says_why() -> None:
     mirrors = begun(tls=True)
     b = mirrors.b
     mirrors.publish(mirrors[0], "q", "abc")

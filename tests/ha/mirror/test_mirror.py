@@ -66,7 +66,7 @@ def test_a_source_that_fails_over_is_followed_and_nothing_comes_twice() -> None:
     mirrors.follows(other)
 
 
-def test_what_only_the_dead_primary_had_goes_and_what_it_alone_had_dequeued_comes_back_in_its_place() -> None:
+def test_resync_drops_and_restores_what_only_the_dead_primary_saw() -> None:
     mirrors = following(3, texts="abcdef")
     a, other, c = mirrors.hosts
     mirrors.hold(a, other)
@@ -101,7 +101,7 @@ def test_a_primary_that_was_followed_already_is_not_followed_into_the_past() -> 
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_queue_deleted_at_the_source_stays_here_and_never_mixes_with_another(again: bool) -> None:
+def test_a_queue_deleted_at_the_source_stays_and_mixes_with_no_other(again: bool) -> None:
     mirrors = following()
     a, b = mirrors.hosts
     a.running.vhost.delete_queue("q", owner=mirrors)
@@ -150,7 +150,7 @@ def test_a_source_that_starts_again_is_followed_on() -> None:
     assert mirrors.contents(b, "q") == "abcd"
 
 
-def test_stopped_it_is_an_ordinary_queue_whose_messages_are_redelivered_also_after_a_restart() -> None:
+def test_a_stopped_mirror_is_an_ordinary_queue_after_a_restart_too() -> None:
     mirrors = following()
     a, b = mirrors.hosts
     answer = mirrors.ask(b, "replicate-stop", name="q")
@@ -187,7 +187,7 @@ def test_who_asked_hears_of_it_when_it_is_on_disk_and_not_before(stop: bool) -> 
         assert follows_now is (stop is not synced)
 
 
-def test_a_broker_that_is_put_into_a_pair_follows_no_more_and_keeps_what_it_has() -> None:
+def test_a_broker_put_into_a_pair_stops_following_and_keeps_its_messages() -> None:
     mirrors = following()
     a, b = mirrors.hosts
     mirrors.kill(b)
@@ -254,9 +254,7 @@ def test_a_queue_that_follows_is_itself_not_followed() -> None:
 
 @pytest.mark.parametrize("errors", [(0, 3 * 3_600_000), (3 * 3_600_000, 0)])
 @pytest.mark.parametrize("again", [False, True])
-def test_stopped_where_the_clock_is_another_messages_live_as_long_as_they_should(
-    errors: tuple[int, int], again: bool
-) -> None:
+def test_a_stopped_mirror_keeps_the_ttl_despite_another_clock(errors: tuple[int, int], again: bool) -> None:
     """`again`: some have come before the connection broke, the others after it."""
     mirrors = Mirrors(dequeue_lag=0.0)
     a, b = mirrors[0], mirrors.b

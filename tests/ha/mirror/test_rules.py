@@ -44,7 +44,7 @@ class Reasons:
         self.told += [record.reason for record in batch.records if isinstance(record, Dequeue)]
 
 
-def test_what_expires_at_the_source_goes_here_for_the_same_reason_and_nothing_by_itself() -> None:
+def test_a_mirror_expires_what_the_source_expires_and_nothing_else() -> None:
     mirrors = with_rules({"x-message-ttl": 2000}, "ab")
     a, b = mirrors.hosts
     reasons = Reasons(b)
@@ -138,9 +138,7 @@ def test_an_unused_queue_that_expires_at_the_source_stays_here() -> None:
 @pytest.mark.parametrize(
     ("asked", "level"), [("all", "all"), ("configuration", "configuration"), (None, "unset")]
 )
-def test_from_stop_on_its_level_of_replication_is_the_one_that_a_declaration_here_gets(
-    asked: str | None, level: str
-) -> None:
+def test_a_stopped_mirror_has_the_replication_level_of_a_new_queue(asked: str | None, level: str) -> None:
     """So that it has a backup too, once this broker gets one."""
     mirrors = following(arguments={} if asked is None else {"x-replicate": asked})
     b = mirrors.b

@@ -224,7 +224,7 @@ def test_a_piece_that_does_not_follow_is_refused() -> None:
     assert "a piece up to" in stream(mirrors, made, part, part).closed[0]
 
 
-def test_a_source_that_sends_what_cannot_be_read_loses_its_connection_and_is_asked_again() -> None:
+def test_a_source_that_sends_nonsense_is_disconnected_and_asked_again() -> None:
     mirrors = following()
     a = mirrors[0]
     [feed] = a.running.mirrors.source.feeds.values()
@@ -235,7 +235,7 @@ def test_a_source_that_sends_what_cannot_be_read_loses_its_connection_and_is_ask
     mirrors.follows(a)
 
 
-def test_a_source_that_answers_what_cannot_be_read_is_named_with_what_it_said() -> None:
+def test_a_source_whose_answer_is_unreadable_is_named_with_its_answer() -> None:
     _, made = model()
     wire = Deaf()
     follower = MirrorFollower("q", made, wire, node_id="b", name="b", cluster_id="")
@@ -246,7 +246,7 @@ def test_a_source_that_answers_what_cannot_be_read_is_named_with_what_it_said() 
     assert follower.error == "far:2: an answer about a queue is not JSON"
 
 
-def test_words_that_no_source_says_cost_it_the_connection_and_not_the_follower_its_life() -> None:
+def test_methods_no_source_sends_cost_only_the_connection() -> None:
     nothing_of_90 = struct.pack(">QQIQI", 90, 9, 1, 90, 0)
     backwards = encode_record(Dequeue(UUID, 90, Reason.ACKED, [(3, 1)]))
     again = encode_record(Dequeue(UUID, 90, Reason.ACKED, [(1, 3), (2, 1)]))

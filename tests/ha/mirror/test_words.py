@@ -25,7 +25,7 @@ def refused(mirrors: Mirrors, **more: Any) -> str:
     return str(answer["reason"])
 
 
-def test_what_makes_no_sense_is_refused_with_a_sentence_and_nothing_is_left() -> None:
+def test_a_senseless_request_is_refused_and_leaves_nothing_behind() -> None:
     mirrors = Mirrors(3)
     mirrors.begin()
     b = mirrors.b

@@ -19,7 +19,7 @@ def switch(pair: Pair, old: Host, new: Host) -> VirtualHost:
     return new.running.vhost
 
 
-def test_what_is_neither_stored_nor_replicated_does_not_come_back_with_a_second_switchover() -> None:
+def test_unreplicated_transient_objects_do_not_return_after_a_switchover() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -40,7 +40,7 @@ def test_what_is_neither_stored_nor_replicated_does_not_come_back_with_a_second_
     assert a.running.status()["quarantined"] == 0
 
 
-def test_a_queue_of_one_node_alone_gives_way_to_a_replicated_one_and_what_it_held_is_kept() -> None:
+def test_a_local_queue_gives_way_to_a_replicated_one_via_quarantine() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts

@@ -90,7 +90,7 @@ def test_a_backup_changes_nothing_and_names_its_primary() -> None:
     assert names(a) == names(b) == (set(), set())
 
 
-def test_what_a_backup_missed_and_what_it_has_too_much_is_set_right_when_it_joins() -> None:
+def test_a_join_adds_missed_entries_and_removes_deleted_ones() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts

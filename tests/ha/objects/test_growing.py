@@ -76,7 +76,7 @@ def standalone(pair: Growing) -> Host:
     return a
 
 
-def test_what_a_standalone_broker_had_is_all_there_after_the_first_failover() -> None:
+def test_what_a_standalone_broker_had_survives_the_first_failover() -> None:
     pair = Growing()
     a, b = standalone(pair), pair.hosts[1]
     assert pair.levels(a) == {"q": "unset", "work": "unset", "here": "none", "known": "configuration"}
@@ -116,7 +116,7 @@ def test_the_level_is_given_once_and_told_once() -> None:
     assert a.told(codes.LEVELS_SET) == told
 
 
-def test_the_level_is_that_of_the_pair_and_not_one_said_to_the_standalone_broker() -> None:
+def test_the_level_is_the_pairs_and_not_the_standalone_brokers() -> None:
     pair = Growing(replicate="none")
     a = standalone(pair)
     assert pair.levels(a)["q"] == "unset" and a.running.vhost.queues["q"].scope == Scope.STORE
@@ -126,7 +126,7 @@ def test_the_level_is_that_of_the_pair_and_not_one_said_to_the_standalone_broker
     assert pair.contents(a, "q") == "bcde" and pair.contents(pair.hosts[1], "q") == ""
 
 
-def test_who_has_data_of_a_later_epoch_than_the_pairs_waits_for_a_later_one_of_the_pair() -> None:
+def test_a_node_with_data_of_a_later_epoch_waits_for_a_later_one() -> None:
     """Its store can only go forward: it ended at each start, and nobody said why."""
     pair = Growing(lease=0.5)
     a, b = pair.hosts
@@ -190,7 +190,7 @@ def test_a_standalone_broker_says_nothing_of_levels_at_its_starts() -> None:
     assert pair.contents(a, "q") == "bcde"
 
 
-def test_a_used_auto_delete_queue_still_ends_when_its_consumers_have_not_come_back() -> None:
+def test_a_used_auto_delete_queue_ends_unless_its_consumers_return() -> None:
     """It has had a consumer, at the standalone broker; after a start from what was stamped, too."""
     pair = Growing()
     a, b = standalone(pair), pair.hosts[1]
@@ -274,7 +274,7 @@ def test_a_level_that_the_disk_never_had_comes_back_from_the_backup() -> None:
     assert pair.contents(a, "q") == "cdef" and pair.levels(a)["q"] == "all"
 
 
-def test_of_two_brokers_of_their_own_neither_takes_the_others_place_unforced() -> None:
+def test_of_two_standalone_brokers_neither_is_promoted_unforced() -> None:
     pair = Growing()
     a, b = standalone(pair), pair.hosts[1]
     pair.start(b)

@@ -112,7 +112,7 @@ def test_a_queue_that_the_server_named_keeps_its_name() -> None:
     assert pair.consume(b, name, 3) == "abc"
 
 
-def test_an_exclusive_queue_is_after_a_failover_the_first_connections_that_declares_it() -> None:
+def test_after_a_failover_the_first_to_declare_owns_an_exclusive_queue() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -148,7 +148,7 @@ def test_what_is_acquired_and_not_acked_is_there_and_redelivered(late: bool) -> 
     assert pair.contents(b, "q") == "acd" and all(entry[1].redelivered for entry in new_primary.ready)
 
 
-def test_what_expires_is_decided_by_whoever_serves_and_gets_its_time_again_from_the_next() -> None:
+def test_only_the_primary_expires_and_the_next_starts_the_time_anew() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts

@@ -127,7 +127,7 @@ def test_it_does_not_expire_under_a_consumer_and_ends_with_it(used: bool) -> Non
     assert ended(pair, b, a) is Reason.QUEUE_UNUSED
 
 
-def test_it_ends_with_its_consumer_also_where_its_primary_dies_before_it_has_said_so() -> None:
+def test_a_queue_ends_with_its_consumer_if_the_primary_dies_meanwhile() -> None:
     """The next one gives the clients their time to come back, and then decides for itself."""
     pair, b, a = failed_over(5000, used=True)
     consumer = consumes(b)

@@ -99,7 +99,7 @@ def test_who_joins_gets_all_of_them_and_serves_them_when_promoted() -> None:
     assert equal(pair)
 
 
-def test_an_old_primary_that_returns_drops_what_was_deleted_with_its_virtual_host() -> None:
+def test_a_returning_primary_drops_what_its_deleted_vhost_held() -> None:
     """What history had is dropped silently; what it never had is exported, and says where it was."""
     pair, (a, b) = two()
     pair.separate(a, b)

@@ -125,7 +125,7 @@ def test_reads_and_swaps_go_there_and_back(fake: Commands) -> None:
     play(scenario)
 
 
-def test_what_is_asked_before_the_helper_runs_is_unknown_and_not_within_the_tick(fake: Commands) -> None:
+def test_a_question_before_the_helper_runs_is_unknown_after_the_tick(fake: Commands) -> None:
     async def scenario() -> None:
         async with running() as (node, driver):
             node.wanted = [AuthorityRequest(1, "read")]

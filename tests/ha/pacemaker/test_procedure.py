@@ -46,7 +46,7 @@ def test_first_record_then_one_on_top_of_it() -> None:
 
 
 @pytest.mark.parametrize("expected", [None, version_of(record(4, 9))])
-def test_another_version_than_expected_is_a_conflict_and_nothing_is_written(expected: object) -> None:
+def test_another_version_than_expected_is_a_conflict_without_a_write(expected: object) -> None:
     cibs = whole("a", "b")
     cibs.sets = dict.fromkeys("ab", set_of(record()))
     answer = cibs.run("a", swap(A, expected, record(6)))  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ def test_before_a_swap_without_somebody_the_copy_outranks_any_that_is_away(state
     assert [type(command) for command in writes] == [RaiseAdminEpoch, CreateSet]
 
 
-def test_a_node_that_is_starting_keeps_its_old_copy_below_that_of_the_members() -> None:
+def test_a_starting_node_does_not_raise_its_old_copy() -> None:
     """Found by the simulation: b was in the ring again, and had not joined. It made the raise on its own
     copy, which so got the higher version, and undid at the join what a had done while b had no power.
     """
@@ -228,7 +228,7 @@ def test_a_raise_counts_only_where_all_members_have_made_it() -> None:
     assert set(cibs.sets.values()) == {set_of(record())}
 
 
-def test_whoever_heard_the_raise_and_was_cut_off_before_the_write_is_outranked_again() -> None:
+def test_a_node_cut_off_between_raise_and_write_is_outranked_again() -> None:
     cibs = whole("a", "b")
     before = record()
     cibs.sets = dict.fromkeys("ab", set_of(before))

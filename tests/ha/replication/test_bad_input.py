@@ -160,7 +160,7 @@ def link_end_clean(host: Host) -> bool:
     return backup.link_end.clean
 
 
-def test_a_backup_that_closes_its_link_for_what_came_down_it_has_no_proof_that_the_primary_is_gone() -> None:
+def test_a_backup_that_closes_the_link_itself_has_no_proof_of_its_end() -> None:
     pair = pair_up()
     b = pair[1]
     said_by_primary(pair, Method.DATA, b"\0\0\0\0\xff")

@@ -52,7 +52,7 @@ def live_for(pair: Pair, primary: Host, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("error", [3 * HOURS, -3 * HOURS, 5000, 0])
-def test_a_new_primary_with_another_clock_lets_messages_live_as_long_as_they_should(error: int) -> None:
+def test_a_new_primary_with_another_clock_keeps_the_ttl(error: int) -> None:
     pair, _, b = failed_over(error)
     live_for(pair, b, TTL / 1000 - 5)
 

@@ -67,7 +67,7 @@ def disagreeing(count: int = 2) -> Pair:
     return pair
 
 
-def test_whoever_else_hangs_up_the_disagreement_is_told_until_its_primary_is_gone() -> None:
+def test_a_disagreement_is_shown_until_the_primary_is_gone() -> None:
     pair = disagreeing(3)
     a, b, c = pair.hosts
     operators = 1000
@@ -88,13 +88,13 @@ def test_a_primary_that_stops_serving_is_disagreed_with_no_more() -> None:
     pair.until(lambda: b.running.status()["reason"].startswith("no primary is known; "), 1.0)
 
 
-def test_the_advice_is_about_the_configuration_while_there_is_a_disagreement() -> None:
+def test_the_advice_during_a_disagreement_is_about_the_settings() -> None:
     pair = disagreeing()
     _, way = pair.hosts[1].running.status()["reason"].split(NEXT)
     assert way == "make ha.lease the same here and on a, and restart whichever of the two you change"
 
 
-def test_a_primary_tells_who_is_configured_to_other_promises_and_once_in_its_log() -> None:
+def test_a_primary_shows_whose_settings_differ_and_logs_it_once() -> None:
     pair = disagreeing()
     a, b = pair.hosts
     pair.run(3.0)

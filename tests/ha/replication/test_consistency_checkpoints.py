@@ -23,7 +23,7 @@ def points(host: Host) -> Held:
     return found
 
 
-def test_a_point_is_cut_when_a_backup_is_in_sync_every_five_seconds_and_at_a_clean_end() -> None:
+def test_points_are_cut_at_the_join_every_five_seconds_and_at_the_end() -> None:
     pair = Pair()
     pair.start()
     a, b = pair.hosts
@@ -53,7 +53,7 @@ def test_a_point_is_cut_when_a_backup_is_in_sync_every_five_seconds_and_at_a_cle
     ]
 
 
-def test_many_queues_are_listed_a_few_at_each_point_and_at_rest_each_once_more() -> None:
+def test_each_point_lists_a_few_queues_and_at_rest_each_once_more() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -97,7 +97,7 @@ def test_whoever_gets_in_sync_is_compared_though_history_is_at_rest() -> None:
     assert at_c and at_c.items() <= at_a.items()
 
 
-def test_a_point_carries_a_digest_of_each_queue_and_is_refused_if_it_is_cut_short() -> None:
+def test_a_point_has_a_digest_of_each_queue_and_is_refused_if_cut_short() -> None:
     held = {bytes([n]) * 16: {n: ReplicationIdSet([(1, n), (n + 2, n + 3)])} for n in (1, 2)}
     body = b"".join(encode_checkpoint("7.9", {**held, bytes(16): {}}))
     name, digests = parse_checkpoint(body)

@@ -48,7 +48,7 @@ def test_two_operators_bootstrap_at_once_and_make_one_cluster() -> None:
     pair.until(lambda: sorted(h.status for h in pair.hosts) == ["active", "ready"])
 
 
-def test_two_operators_start_a_cold_pair_at_once_and_one_of_them_is_refused() -> None:
+def test_of_two_promotions_of_a_cold_pair_at_once_one_is_refused() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -93,7 +93,7 @@ def test_two_operators_a_moment_apart_and_one_of_them_is_heard() -> None:
 # -- snapshots
 
 
-def test_a_queue_deleted_while_its_snapshot_is_under_way_costs_the_link_nothing() -> None:
+def test_a_queue_deleted_during_its_snapshot_does_not_cost_the_link() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -185,7 +185,7 @@ def test_a_queue_is_cut_at_a_position_that_knows_of_every_dequeue() -> None:
     assert (pair.contents(a, "q"), pair.contents(b, "q")) == ("y", "y")
 
 
-def test_a_joiner_whose_disk_stands_still_holds_confirms_once_and_not_for_ever() -> None:
+def test_a_joiner_with_a_hung_disk_holds_confirms_only_once() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -305,7 +305,7 @@ def test_an_expected_member_that_does_not_come_back_is_excluded_in_time() -> Non
 # -- replies
 
 
-def test_a_queue_that_is_only_in_memory_is_not_declared_again_before_it_is_on_disk() -> None:
+def test_redeclaring_a_queue_waits_until_the_queue_is_on_disk() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -356,7 +356,7 @@ def committed(pair: Pair) -> str:
     return "abc"
 
 
-def test_the_primary_dies_after_the_commit_of_an_inclusion_that_nobody_heard_of() -> None:
+def test_a_primary_dies_after_committing_an_unheard_inclusion() -> None:
     pair = Pair()
     everything = committed(pair)
     a, b = pair.hosts

@@ -76,7 +76,7 @@ def half_a_queue() -> tuple[Pair, Host, Host]:
     return pair, a, b
 
 
-def test_what_a_forced_new_primary_lacks_in_the_middle_is_exported_by_the_old_primary() -> None:
+def test_an_old_primary_exports_the_gaps_of_a_forced_promotion() -> None:
     """What it lacks must not vanish unexported."""
     pair, a, b = half_a_queue()
     pair.separate(a, b, reset=True)
@@ -105,7 +105,7 @@ def test_a_forced_new_primary_knows_what_it_lacks_after_a_restart_too() -> None:
     assert quarantined(a) == len(set("abcdefghijklx") - set(half))
 
 
-def test_what_a_queue_had_that_is_no_longer_on_the_primary_is_exported_if_history_never_had_it() -> None:
+def test_messages_unknown_to_history_are_exported_from_a_deleted_queue() -> None:
     """b goes on without a; the queue is deleted there. Of what a had in it, b knew only a part."""
     pair, a, b = with_abc()
     pair.separate(a, b)
@@ -121,9 +121,7 @@ def test_what_a_queue_had_that_is_no_longer_on_the_primary_is_exported_if_histor
     assert quarantined(a) == 2
 
 
-def test_what_history_never_had_is_exported_also_if_its_queue_is_deleted_before_its_snapshot_is_whole() -> (
-    None
-):
+def test_messages_are_exported_if_the_queue_goes_during_its_snapshot() -> None:
     """As above, but a is already catching up when the queue goes."""
     pair, a, b = with_abc()
     pair.publish(a, "q", "0123456789" * 5)
@@ -229,7 +227,7 @@ def gone(queue: str, how: str, messages: int) -> str:
     return adapter_codes.QUEUE_GONE.say(queue=queue, how=how, messages=messages).sentence
 
 
-def test_a_queue_that_was_declared_again_is_said_to_be_another_one_than_the_one_here() -> None:
+def test_a_queue_declared_again_is_logged_as_another_queue() -> None:
     """ "Not on the primary" was said of a queue whose name is there for everybody to see."""
     pair, a, b = with_abc()
     pair.kill(b)
@@ -242,7 +240,7 @@ def test_a_queue_that_was_declared_again_is_said_to_be_another_one_than_the_one_
     assert b.told(adapter_codes.QUEUE_GONE) == [gone("q", "was deleted on the primary and declared again", 0)]
 
 
-def test_a_queue_of_which_the_primary_never_heard_gives_way_to_its_own_of_that_name() -> None:
+def test_a_queue_unknown_to_the_primary_gives_way_to_its_namesake() -> None:
     pair, a, b = with_abc()
     pair.separate(a, b)
     pair.run(3.0)
@@ -262,7 +260,7 @@ def test_a_queue_of_which_the_primary_never_heard_gives_way_to_its_own_of_that_n
     ]
 
 
-def test_of_three_nodes_two_may_have_the_same_messages_in_quarantine_by_the_same_key() -> None:
+def test_two_nodes_may_quarantine_the_same_message_under_one_key() -> None:
     """docs/how-to/quarantine.md: whoever republishes both doubles them, and a consumer can tell."""
     pair = Pair(3)
     pair.up()

@@ -138,7 +138,7 @@ def test_once_commit_ok_is_out_its_acks_are_not_undone(persistent: bool) -> None
     assert _held(pair, 0) == AFTER
 
 
-def test_a_primary_that_dies_alone_with_a_transaction_leaves_it_to_nobody_when_it_rejoins() -> None:
+def test_a_transaction_known_only_to_a_dead_primary_is_lost_at_the_rejoin() -> None:
     """It has the commit on its own disk, and nobody else has; the other serves meanwhile."""
     pair, mover = _up()
     pair.hold(pair[0], pair[1])

@@ -121,7 +121,7 @@ def test_nobody_publishes_there_or_deletes_it_and_it_is_of_one_type() -> None:
     assert vhost.declare_exchange("amq.failover", "topic", durable=True, internal=True) is not None
 
 
-def test_events_reach_queues_through_any_exchange_and_nobody_bound_costs_nothing() -> None:
+def test_events_reach_queues_that_are_bound_through_another_exchange() -> None:
     pair = Pair()
     pair.up()
     pair.run(0.2)
@@ -140,7 +140,7 @@ def test_events_reach_queues_through_any_exchange_and_nobody_bound_costs_nothing
     assert vhost.history.n > before
 
 
-def test_who_is_lost_or_expected_is_not_named_although_confirms_wait_for_it() -> None:
+def test_events_do_not_name_lost_or_expected_backups_as_in_sync() -> None:
     """docs/reference/events.md: `in_sync` has those that are there."""
     pair = Pair(3)
     pair.up()

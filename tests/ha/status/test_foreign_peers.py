@@ -16,7 +16,7 @@ from ha.core.wire.link import VERSION
 from tests.ha.pair import Pair
 
 
-def test_an_address_that_refused_once_and_is_this_node_itself_is_no_stranger() -> None:
+def test_this_nodes_own_address_is_no_stranger_after_a_refusal() -> None:
     pair = Pair()
     pair.start()
     for host in pair.hosts:
@@ -31,7 +31,7 @@ def test_an_address_that_refused_once_and_is_this_node_itself_is_no_stranger() -
     assert answer["ok"], answer
 
 
-def test_who_lets_this_node_in_is_no_longer_in_trouble_for_having_refused_it() -> None:
+def test_a_refusal_is_forgotten_once_the_peer_lets_this_node_in() -> None:
     """It may be stopped before it has answered a hello: that is silence, and nothing else."""
     peers = Peers(["h:1"])
     peers.failed("h:1", "403 ACCESS_REFUSED", 1.0)
@@ -106,7 +106,7 @@ def test_a_node_of_the_primarys_name_is_not_taken_in() -> None:
     assert refused == codes.JOIN_NOT_PRIMARY.say(node="a", status="active")
 
 
-def test_two_backups_of_one_name_or_number_are_found_out_at_the_join_of_the_second() -> None:
+def test_a_second_backup_of_the_same_name_or_number_is_not_taken_in() -> None:
     """Else at the failover: the one could no longer follow the other. Once the first is gone (a machine that
     was replaced), the second is taken in.
     """

@@ -113,7 +113,7 @@ def test_of_three_the_one_that_answers_is_the_best() -> None:
     assert answers[0]["reason"].startswith("b serves in epoch "), answers
 
 
-def test_a_target_that_stands_still_while_another_is_waited_for_gets_nothing() -> None:
+def test_a_target_that_hangs_during_the_drain_is_not_handed_over_to() -> None:
     pair = idle(3)
     a, b, c = pair.hosts
     c.syncing = False

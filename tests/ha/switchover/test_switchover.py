@@ -70,7 +70,7 @@ def test_clients_that_come_early_are_served_when_it_comes_to_nothing() -> None:
     assert OPEN_OK in said(early)
 
 
-def test_nothing_is_read_from_clients_while_it_drains_and_confirms_still_go_out() -> None:
+def test_draining_reads_nothing_from_clients_and_still_confirms() -> None:
     pair = pair_of()
     a, b = pair[0], pair[1]
     client = Client("x", a, pair.now)
@@ -180,9 +180,7 @@ def test_who_was_asked_by_the_old_primary_takes_no_handover_of_before() -> None:
 
 
 @pytest.mark.parametrize(("asked", "serves"), [(None, True), (0, True), (1, False)])
-def test_what_the_old_primary_said_before_its_handover_does_not_count_against_it(
-    asked: int | None, serves: bool
-) -> None:
+def test_what_a_primary_said_before_its_handover_is_no_objection(asked: int | None, serves: bool) -> None:
     """By the question that it answers, whatever the order of arrival: the target's first is of after it."""
     pair = pair_of()
     a, b = pair[0], pair[1]
@@ -200,7 +198,7 @@ def test_what_the_old_primary_said_before_its_handover_does_not_count_against_it
         assert "a is serving" in b.running.core.promotion.last_refusal
 
 
-def test_a_hello_on_another_connection_that_the_handover_has_overtaken_does_not_count() -> None:
+def test_a_hello_overtaken_by_the_handover_is_no_objection() -> None:
     pair = pair_of(3)
     a, b, c = pair.hosts
     wire = next(w for w in pair.wires if w.dialer is a and w.acceptor is b)
@@ -217,7 +215,7 @@ def test_a_hello_on_another_connection_that_the_handover_has_overtaken_does_not_
     assert answers[0]["ok"], answers
 
 
-def test_a_handover_to_one_that_an_operator_is_promoting_is_asked_about_anew() -> None:
+def test_a_handover_during_a_promotion_of_the_target_succeeds() -> None:
     pair = pair_of(3)
     a, b, c = pair.hosts
     pair.wires.remove(next(w for w in pair.wires if w.dialer is a and w.acceptor is b))
@@ -233,7 +231,7 @@ def test_a_handover_to_one_that_an_operator_is_promoting_is_asked_about_anew() -
 
 
 @pytest.mark.parametrize("sleep", [0.0, 0.2, 0.3, 0.45, 0.55, 1.0, 3.0])
-def test_the_target_stands_still_while_it_asks_and_another_is_promoted_meanwhile(sleep: float) -> None:
+def test_a_third_node_is_promoted_while_the_target_hangs(sleep: float) -> None:
     """Nobody arbitrates, and no answer of it was no objection. Both may be refused because of the other."""
     pair = pair_of(3)
     a, b, c = pair.hosts

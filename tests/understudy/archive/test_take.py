@@ -107,9 +107,7 @@ def test_a_stopped_node_that_an_earlier_version_has_left(node: StoredNode, tmp_p
     assert {(queue.name, queue.messages) for queue in manifest.queues} == {("orders", 31), ("other", 2)}
 
 
-def test_a_torn_tail_is_cut_and_what_is_written_but_not_synced_may_be_there(
-    node: StoredNode, tmp_path: Path
-) -> None:
+def test_a_torn_tail_is_cut_and_unsynced_writes_may_be_kept(node: StoredNode, tmp_path: Path) -> None:
     newest = node.segments[-1]
     with open(newest, "ab") as file:
         file.write(newest.read_bytes()[HEADER_BYTES : HEADER_BYTES + 50])

@@ -162,7 +162,7 @@ def test_an_interrupted_receive_acks_nothing_that_nobody_saw(monkeypatch: pytest
     assert all(not channel.acks for channel in broker.channels), "nothing can be said of it any more"
 
 
-def test_an_interrupt_while_a_channel_is_made_is_an_interrupt_and_leaves_nothing_behind(
+def test_an_interrupt_while_a_channel_opens_leaves_nothing_behind(
     broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     billing = Consumer(filled(broker, 1), "orders", "billing")

@@ -138,7 +138,7 @@ def test_what_is_in_doubt_goes_out_again_in_order_before_anything_new() -> None:
     assert (shop.counts.confirmed, shop.in_doubt) == (5, 0)
 
 
-def test_a_second_death_in_the_middle_of_resending_loses_and_reorders_nothing() -> None:
+def test_a_second_crash_during_resending_loses_and_reorders_nothing() -> None:
     broker = FakeFailover()
 
     def second_connection_dies_early(channel: FakeChannel) -> None:
@@ -269,7 +269,7 @@ def test_what_was_told_when_a_callback_raised_last_is_told_by_a_flush() -> None:
     assert heard == [1, 2]
 
 
-def test_a_return_by_a_broker_that_died_before_its_confirm_is_no_return_by_the_next(tmp_path: Path) -> None:
+def test_a_return_counts_only_with_the_confirm_of_the_same_broker(tmp_path: Path) -> None:
     """Where the queue may be there: what was confirmed is said to be confirmed."""
     broker = FakeFailover()
     heard: list[tuple[int, int, str]] = []

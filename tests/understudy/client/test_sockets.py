@@ -42,9 +42,7 @@ def test_many_messages_go_through_in_order_with_ids(broker: BrokerThread) -> Non
     assert billing.counts.acked == count
 
 
-def test_a_callback_that_publishes_comes_behind_what_was_published_before_it(
-    broker: BrokerThread, tmp_path: Path
-) -> None:
+def test_what_a_callback_publishes_follows_earlier_messages(broker: BrokerThread, tmp_path: Path) -> None:
     """py-amqp would read a frame within each publish, and the callback's message leave before that."""
     with Publisher(str(broker.address), "shop", tmp_path, declare=[ORDERS]) as shop:
         shop._hear_every = math.inf
@@ -185,7 +183,7 @@ def test_a_virtual_host_that_is_not_there_is_an_error_at_once(broker: BrokerThre
         billing.connect(timeout=30)
 
 
-def test_a_declaration_that_ends_the_connection_is_an_error_and_no_endless_retry(
+def test_a_declaration_that_ends_the_connection_is_not_retried(
     broker: BrokerThread,
 ) -> None:
     odd: Any = getattr(kombu.entity, "Exchange")("odd", type="no-such-type")  # noqa: B009

@@ -33,7 +33,7 @@ def fault(path: Path | None = None, *overrides: str) -> str:
     return text
 
 
-def test_no_configuration_at_all_is_one_durable_standalone_broker_on_loopback() -> None:
+def test_the_default_is_a_durable_standalone_broker_on_loopback() -> None:
     settings = load(None)
     assert settings.broker.listen == (HostPort("127.0.0.1", 5672),)
     assert settings.broker.data_dir == Path("understudy-data")

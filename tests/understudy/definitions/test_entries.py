@@ -68,7 +68,7 @@ def test_a_policy_may_hold_just_what_a_definitions_file_can_say(value: object, f
         validated({"policies": [line]})
 
 
-def test_a_user_with_a_password_in_the_clear_is_named_and_keeps_the_one_it_has() -> None:
+def test_a_user_with_a_clear_password_is_named_and_keeps_the_old_one() -> None:
     """RabbitMQ accepts such files. Importing the user without its password would lock the user out."""
     clear = {"name": "alice", "password": "secret", "tags": []}
     there = answered({"users": [user()]})

@@ -72,7 +72,7 @@ def test_all_that_a_client_may_have_declared_is_in_it_once(vhost: VirtualHost) -
     } in found["bindings"]  # fmt: skip
 
 
-def test_exclusive_queues_built_in_exchanges_the_pairs_user_and_passwords_are_not(vhost: VirtualHost) -> None:
+def test_exclusive_queues_built_in_exchanges_and_passwords_are_left_out(vhost: VirtualHost) -> None:
     vhost.declare_queue("mine", owner=OWNER, exclusive=True)
     vhost.declare_queue("ours", owner=OWNER)
     for name in ("mine", "ours"):
@@ -85,7 +85,7 @@ def test_exclusive_queues_built_in_exchanges_the_pairs_user_and_passwords_are_no
     assert b"guest" not in b"".join(text_of(document_of(found)))
 
 
-def test_a_change_in_between_begins_it_anew_and_at_last_it_is_asked_for_at_once(vhost: VirtualHost) -> None:
+def test_a_listing_begins_anew_after_a_change_and_is_whole_at_last(vhost: VirtualHost) -> None:
     fill(vhost, list(range(5)))
     late = iter(range(100, 200))
 

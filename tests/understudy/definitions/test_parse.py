@@ -235,7 +235,7 @@ def test_what_json_has_no_form_for_is_a_table_of_one_key() -> None:
 # -- planning
 
 
-def test_an_export_of_rabbitmq_is_taken_apart_and_what_is_not_here_is_named() -> None:
+def test_an_export_of_rabbitmq_is_read_and_unsupported_parts_are_named() -> None:
     plan = plan_of(read_definitions(FIXTURE.read_bytes()), HERE)
     assert names(plan) == [
         "virtual host 'staging'", "user 'shop'", "permission 'shop'",
@@ -276,7 +276,7 @@ def test_quorum_queues_are_taken_when_asked_with_their_arguments() -> None:
 @pytest.mark.parametrize(
     ("word", "taken"), [("classic", 1), ("rabbit_classic_queue", 1), ("quorum", 0), ("stream", 0)]
 )
-def test_the_type_that_rabbitmqctl_writes_counts_where_there_is_no_argument(word: str, taken: int) -> None:
+def test_the_type_that_rabbitmqctl_writes_counts_without_an_argument(word: str, taken: int) -> None:
     assert len(plan_of(file_of(queues=[queue(type=word)]), HERE).items) == taken
 
 
@@ -285,7 +285,7 @@ def test_our_own_export_needs_no_option_for_what_was_here_before() -> None:
     assert names(plan_of(file, HERE)) == ["queue 'q'"]
 
 
-def test_what_every_broker_has_goes_without_saying_and_reserved_names_are_named() -> None:
+def test_built_in_objects_are_skipped_and_reserved_names_are_named() -> None:
     file = file_of(
         exchanges=[exchange(""), exchange("amq.topic", type="topic"), exchange("amq.rabbitmq.log")],
         queues=[queue("amq.gen-1"), queue()],

@@ -115,7 +115,7 @@ def test_a_broker_that_has_begun_anew_has_an_end(folder: Path, life: Life) -> No
     assert "the ledger of b (incarnation 1) has no end" in run("check", folder).output
 
 
-def test_a_client_that_has_begun_anew_leaves_its_former_ledger_without_an_end(folder: Path) -> None:
+def test_the_ledger_of_a_killed_client_is_told_to_have_no_end(folder: Path) -> None:
     LedgerWriter(str(folder), "p", "producer", incarnation=1).close(seal=False)
     LedgerWriter(str(folder), "p", "producer", incarnation=2).close()
     found = run("check", folder)

@@ -125,7 +125,7 @@ def test_only_silence_has_heartbeats(folder: MemoryFolder, tmp_path: Path) -> No
     assert [r["kind"] for r in folder.rows()] == ["open", "seal", "heartbeat", "heartbeat"]
 
 
-def test_health_tells_of_a_disk_that_is_full_and_of_one_that_is_not_any_more(
+def test_health_tells_when_the_disk_is_full_and_when_it_has_room_again(
     folder: MemoryFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = opened(folder, tmp_path)

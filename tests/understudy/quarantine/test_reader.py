@@ -139,7 +139,7 @@ def test_nothing_in_quarantine_is_no_error(capsys: pytest.CaptureFixture[str], t
     assert run(capsys, "republish", "-d", str(tmp_path)) == (code, out, "")
 
 
-def test_keys_and_properties_that_are_no_text_are_shown_and_go_back_as_they_were(
+def test_binary_keys_and_properties_are_shown_and_republished_unchanged(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     octets = b"\xff\0\xed\xa0\x80"
@@ -309,7 +309,7 @@ def test_a_queue_of_another_virtual_host_is_told_apart_and_goes_back_there(
     assert listed(capsys, data)["abroad/orders"] == (1, 1)
 
 
-def test_what_came_over_amqp_1_0_is_shown_and_goes_back_as_a_0_9_1_client_would_have_got_it(
+def test_amqp_1_0_messages_are_republished_as_0_9_1_clients_get_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sections = [(0x70, [True]), (0x73, ["m-1"]), (0x74, {"colour": "red"}), (0x75, b"one"), (0x75, b"two")]

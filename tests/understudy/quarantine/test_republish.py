@@ -321,7 +321,7 @@ def test_further_keys_in_cc_bring_it_to_no_other_queue(
 # -- interrupts
 
 
-def test_an_interrupt_ends_it_between_two_messages_and_the_next_run_goes_on(
+def test_an_interrupted_republish_is_continued_by_the_next_run(
     data: Path, broker: BrokerThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = QuarantineFolder(data)
@@ -346,7 +346,7 @@ def test_an_interrupt_ends_it_between_two_messages_and_the_next_run_goes_on(
     assert bodies(broker) == list(range(1, MANY + 1))
 
 
-def test_what_a_lost_connection_leaves_in_doubt_is_published_again_only_if_asked_for(
+def test_messages_in_doubt_are_published_again_only_if_asked_for(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = QuarantineFolder(data)

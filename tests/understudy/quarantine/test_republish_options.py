@@ -85,7 +85,7 @@ def test_thousands_of_queues_that_are_gone_are_in_nobodys_way(
     assert bodies(broker) == [1, 2, 3]
 
 
-def test_headers_that_fit_into_no_frame_of_the_broker_cost_no_other_message(
+def test_headers_too_large_for_a_frame_cost_no_other_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wide = entry(2, b"2", application_headers={"h": "x" * 5000})
