@@ -115,7 +115,7 @@ MIRROR_REFUSED = Code(
     "mirror-refused",
     "{why}",
     "The source refused, has no such queue, or is not reached. There is no mirror.",
-    "Act on the reason, which names the address.",
+    "Act on the reason, which names the address. For 403, set the same `ha.password` on both brokers.",
     example="192.0.2.9:5672: nobody answers there",
 )
 MIRROR_NOT_FOUND_YET = Code(
