@@ -35,7 +35,7 @@ def could_serve(status: dict[str, Any]) -> bool:
 
 
 class Unreachable(CodedError):
-    """No answer: connection refused, unknown host, timeout, or not a broker of this kind."""
+    """No answer: connection refused, unknown host, timeout, or not an Understudy node."""
 
 
 class Unanswered(Unreachable):
@@ -107,7 +107,7 @@ class _Question:
                     )
                 raise self.fault(_closed(self._address, event))
             case _:
-                raise self.fault(f"{self._address} answered with something that is not a management answer")
+                raise self.fault(f"{self._address} did not answer as an Understudy node")
         return None
 
     def _send(self, client: ClientConnection) -> None:
@@ -174,7 +174,7 @@ def _whole(answer: bytearray) -> dict[str, Any] | None:
 def _closed(address: HostPort, event: Closed) -> str:
     if event.by_peer:
         return f"{address} closed the connection: {event.code} {event.text}"
-    return f"{address} ended the connection: {event.text or 'is it an AMQP broker of this kind?'}"
+    return f"{address} ended the connection: {event.text or 'is it an Understudy node?'}"
 
 
 def _say_goodbye(sock: socket.socket, client: ClientConnection) -> None:

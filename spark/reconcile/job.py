@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNDONE if error.code else PROVEN
     absent = [str(folder) for folder in options.folders if not folder.exists()]
     if absent:
-        print(f"reconcile: no ledger there: no such folder: {', '.join(absent)}", file=sys.stderr)
+        print(f"reconcile: no ledger: no such folder: {', '.join(absent)}", file=sys.stderr)
         return NOTHING
     try:
         answer = reconcile_folders(options.folders, master=options.master)

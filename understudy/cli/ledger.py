@@ -56,7 +56,7 @@ def _found(folders: tuple[Path, ...]) -> tuple[list[Series], int]:
     """The ledgers below the folders, and the number of other files. Without a ledger, ends the command."""
     for folder in folders:
         if (why := no_folder(folder)) is not None:
-            fail(f"no ledger there: {why}", NOTHING)
+            fail(f"no ledger: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
         fail(fault, UNDONE)
     series, foreign = find(folders)

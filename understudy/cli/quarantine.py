@@ -192,7 +192,7 @@ def republish(
     published a second time. The files stay.
     """
     if to is not None and route:
-        raise Wrong("--to and --route exclude each other")
+        raise Wrong("--to and --route cannot be combined")
     folder = _open(data_dir, config)
     if folder.notes is None:
         raise Failed(codes.QUARANTINE_UNREADABLE.say(fault=folder.notes_damage))

@@ -61,7 +61,7 @@ def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Pat
     """
     for folder in folders:
         if (why := no_folder(folder)) is not None:
-            _fail(f"no ledger there: {why}", NOTHING)
+            _fail(f"no ledger: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
         _fail(fault, UNDONE)
     if report is not None and not report.parent.is_dir():

@@ -82,7 +82,7 @@ def report(
         _fail("--since is not before --until", UNDONE)
     for folder in folders:
         if (why := no_folder(folder)) is not None:
-            _fail(f"no ledger there: {why}", NOTHING)
+            _fail(f"no ledger: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
         _fail(fault, UNDONE)
     if output is not None and not output.parent.is_dir():

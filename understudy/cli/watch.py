@@ -99,7 +99,7 @@ def watch(
     _hold_signals()
     for folder in folders:
         if (why := no_folder(folder)) is not None or not folder.is_dir():
-            _fail(f"no ledger there: {why or f'{folder}: Not a directory'}", NOTHING)
+            _fail(f"no ledger: {why or f'{folder}: Not a directory'}", NOTHING)
     if (fault := unreadable(folders)) is not None:
         _fail(fault, UNDONE)
     first = Path(os.path.realpath(folders[0]))

@@ -310,7 +310,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     watch = _watch(parts.tls)
     again = _nothing_to_read if watch is None else watch.read
     loop.add_signal_handler(signal.SIGHUP, again)
-    parts.notifier.starting("holds its data directory, and reads the store")
+    parts.notifier.starting("data directory locked, reading the store")
     gc.disable()  # reading a million messages makes no cycles; the shell collects later
     try:
         node.start(now(), wall_ms())
@@ -328,7 +328,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
             LOG.info(codes.CLIENTS_LIMITED.say(clients=space.clients))
         await _start_http(settings, parts, shell, doors, space)
         LOG.info(codes.NODE_STARTED.say(node=settings.broker.name, status=node.status()["status"]))
-        parts.notifier.ready(f"{settings.broker.name} takes connections")
+        parts.notifier.ready(f"{settings.broker.name} accepts connections")
         stopped = node.stopped or await shell.run()
     finally:
         beats.cancel()

@@ -110,7 +110,7 @@ def test_show_tells_route_properties_and_body(capsys: pytest.CaptureFixture[str]
             1,
             "no message 7-3 of queue 'nobody' or 'others' in {data}/quarantine",
         ),
-        (("republish", "--to", "q", "--route", "-d", "{data}"), 2, "--to and --route exclude each other"),
+        (("republish", "--to", "q", "--route", "-d", "{data}"), 2, "--to and --route cannot be combined"),
         (
             ("republish", "-b", "a:1,nonsense", "-d", "{data}"),
             2,
