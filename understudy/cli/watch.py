@@ -90,7 +90,7 @@ def watch(
     Exit code: 0; under --once 1 a loss was alarmed, 2 nothing could be judged; 3 wrong usage, no Java, or a
     file or Spark failed.
     """
-    from spark.session import SparkUnavailable
+    from spark.session import SparkUnavailable, require_pyspark
     from spark.watch.checkpoint import Checkpoint, CheckpointError
     from spark.watch.judge import Limits
     from spark.watch.query import Watch
@@ -106,6 +106,7 @@ def watch(
     where = checkpoint or first.with_name(first.name + ".watch")
     limits = Limits(heartbeat=heartbeat, grace=grace, retention=retention)
     try:
+        require_pyspark()  # before the checkpoint: a command that cannot run leaves no folder
         kept = Checkpoint(where)
         told = LineSink(kept, form)
         sinks: list[LineSink | Webhook | Metrics] = [told]

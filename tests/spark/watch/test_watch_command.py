@@ -257,3 +257,13 @@ def test_wrong_usage_ends_with_3_and_a_sentence(
     done = CliRunner().invoke(watch, arguments)
     assert done.exit_code == 3
     assert sentence in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_without_pyspark_no_folder_is_left(tmp_path: Path) -> None:
+    ledgers = tmp_path / "ledgers"
+    ledgers.mkdir()
+    program = "import sys; sys.modules['pyspark'] = None; from understudy.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "watch", str(ledgers)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    assert done.returncode == 3 and "PySpark is not installed" in done.stderr
+    assert list(tmp_path.iterdir()) == [ledgers]
