@@ -179,6 +179,7 @@ RARE: Mapping[Entry, str] = {
     **dict.fromkeys(
         [
             (watching.CIB, "pacemaker-write-undone"),
+            (watching.CIB, "pacemaker-write-unsure"),
             (watching.CIB, "pacemaker-admin-epoch-stuck"),
             (watching.CIB, "pacemaker-record-differs"),
             (watching.CIB, "pacemaker-admin-epoch-differs"),
