@@ -25,7 +25,7 @@ def test_the_demo_runs_and_leaves_whole_ledgers(tmp_path: Path) -> None:
     assert sum(counts["confirmed"] for counts in outcome.publishers.values()) == 1470
     assert outcome.outage_ms is not None
     screen = (tmp_path / "screen").read_text()
-    for sign in ("kill -9 left", "right serves", "left rejoined", "queues drained", "ledgers are sealed"):
+    for sign in ("kill -9 left", "right serves", "left rejoined", "queues are empty", "ledgers are sealed"):
         assert sign in screen
     for client in ("publisher", "consumer"):
         for path in (tmp_path / "demo" / "clients").glob(f"{client}-*.ledger.jsonl"):
