@@ -16,7 +16,7 @@ from broker.amqp10 import entry
 from broker.amqp10.host import Amqp10Host
 from broker.amqp10.links import Links
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
-from broker.amqp10.steps import BEFORE_LOGIN, OPENING, WAITING, Amqp10Step
+from broker.amqp10.steps import BEFORE_LOGIN, NOT_SERVED, OPENING, WAITING, Amqp10Step
 from broker.errors import AmqpError
 from understudy.shared.amqp10 import framing
 from understudy.shared.amqp10.conditions import DECODE, FORCED, FRAMING, INTERNAL, LIMIT, NOT_ALLOWED, Fault
@@ -79,6 +79,7 @@ class Amqp10Connection(Amqp10Host):
         "_buffers", "_collector", "_delivery_failed", "_handshake_deadline", "_heartbeat_after",
         "_ignores_input", "_let_in", "_most_buffers", "_numbers", "_room", "_serving", "_transport", "links",
     )  # fmt: skip
+    __deletable__ = ("_collector", "_transport")
 
     def __init__(self, broker: Services, peer: Peer, now: float) -> None:
         super().__init__(broker, peer, now)
@@ -236,7 +237,7 @@ class Amqp10Connection(Amqp10Host):
                 self.rest()
             elif self._pending + self.buffered > _STALL * self.settings.unsent_max:
                 self._stalled = True
-            elif self.step not in (Amqp10Step.CLOSED, *WAITING) and (end := self._some_frames(buf, at)) > at:
+            elif self.step not in NOT_SERVED and (end := self._some_frames(buf, at)) > at:
                 at = end
                 continue
             return at

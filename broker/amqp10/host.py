@@ -23,6 +23,7 @@ class Amqp10Host(Connection):
     """
 
     __slots__ = ("claimed", "engine", "retry_reason", "step")
+    __deletable__ = ("engine",)
 
     engine: Engine
     step: Amqp10Step

@@ -73,6 +73,7 @@ class Links:
         "turns",
         "unsettled",
     )
+    __deletable__ = ("_tick_end", "connection")
 
     def __init__(self, connection: Amqp10Host) -> None:
         self.connection = connection

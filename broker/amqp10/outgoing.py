@@ -69,6 +69,7 @@ class Outgoing:
         "_burst", "_draining", "_largest", "_links", "_most", "_number", "_open", "_settling", "_staged",
         "_temporary", "_unacked", "_wants_id", "consumer", "link", "queue",
     )  # fmt: skip
+    __deletable__ = ("consumer",)
 
     def __init__(
         self,
@@ -353,8 +354,9 @@ class Outgoing:
         """Take back the unsettled messages, and the unsent ones, to be requeued."""
         entries, unsent = list(self._unacked.values()), []
         if self._staged and not self.consumer.no_ack:
-            known = {id(entry) for entry in entries}  # after a batch that failed midway, some are in both
-            unsent = [entry for entry in self._staged if id(entry) not in known]
+            # After a batch that failed midway, some are in both.
+            known = {(envelope.epoch, sequence) for sequence, envelope, _ in entries}
+            unsent = [entry for entry in self._staged if (entry[1].epoch, entry[0]) not in known]
         self._forget()
         return entries, unsent
 

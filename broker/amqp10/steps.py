@@ -25,3 +25,5 @@ BEFORE_LOGIN = frozenset(
 OPENING = BEFORE_LOGIN | {Amqp10Step.OPEN, Amqp10Step.HELD}
 WAITING = frozenset((Amqp10Step.CHECKING, Amqp10Step.HELD))
 """States in which input is kept for later."""
+NOT_SERVED = WAITING | {Amqp10Step.CLOSED}
+"""States in which no frame is served."""

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from broker.amqp091.codec.fields import (
@@ -72,7 +72,7 @@ def _parse_field(word: str, number: int) -> tuple[str, str]:
     return name, kind
 
 
-METHODS = parse_grammar(Path(__file__).with_name("grammar.txt").read_text())
+METHODS = parse_grammar(files("broker.amqp091.codec").joinpath("grammar.txt").read_text())
 BY_NAME = {method.name: method for method in METHODS}
 BY_ID = {(method.class_id, method.method_id): method for method in METHODS}
 _ARGUMENTS = {method.name: frozenset(field for field, _ in method.fields) for method in METHODS}

@@ -88,7 +88,7 @@ class Backlog:
         return octets
 
     def _newest_first(self) -> Iterator[MessageRun]:
-        return (self._runs[at] for at in range(len(self._runs) - 1, self._at - 1, -1))
+        return map(self._runs.__getitem__, range(len(self._runs) - 1, self._at - 1, -1))
 
     def clear(self) -> None:
         self.tail.clear()

@@ -8,7 +8,7 @@ batch whole or not at all. So, unlike in RabbitMQ, no dead letter is lost or dou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import groupby, takewhile
+from itertools import groupby, repeat, takewhile
 from typing import NamedTuple
 
 from broker.model.history.records import EnqueueRun, Entry, Envelope, Unrouted
@@ -147,7 +147,7 @@ class Enqueueing(Definitions):
             gone = 0
             if not queue.dying:  # otherwise these follow the waiting ones
                 some = takewhile(lambda _: not outermost or removals.left > removals.spared, raws)
-                entries = ((0, envelope, raw) for raw in some)
+                entries = zip(repeat(0), repeat(envelope), some)
                 moved, stayed = self.dead_letter(queue, entries, Reason.DROPPED)
                 gone = len(moved) + len(stayed)
         finally:

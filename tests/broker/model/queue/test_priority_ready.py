@@ -55,7 +55,7 @@ class AgainstASortedList(RuleBasedStateMachine):
     def popleft(self, count: int) -> None:
         for _ in range(min(count, len(self.model))):
             entry = self.ready.popleft()
-            assert entry is self.model.pop(0)
+            assert entry == self.model.pop(0)
             self.taken.append(entry)
 
     @precondition(lambda self: self.taken)
@@ -87,7 +87,7 @@ class AgainstASortedList(RuleBasedStateMachine):
         assert len(self.ready) == len(self.model)
         assert bool(self.ready) is bool(self.model)
         for at in range(-len(self.model), len(self.model)):
-            assert self.ready[at] is self.model[at]
+            assert self.ready[at] == self.model[at]
         assert self.ready.by_id() == sorted(self.model, key=id_of)
         held = {entry[1].epoch for entry in self.model}
         assert {n for n in range(self.epoch + 2) if self.ready.holds_epoch(n)} == held

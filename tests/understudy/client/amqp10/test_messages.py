@@ -63,7 +63,7 @@ def test_what_is_sent_comes_back() -> None:
 
 @pytest.mark.parametrize("body", ["text", 7, {"a": [1, 2]}, ["a", 1]])
 def test_what_other_clients_send(body: Any) -> None:
-    found = decoded(ProtonMessage(body=body, inferred=isinstance(body, list)).encode())
+    found = decoded(bytes(ProtonMessage(body=body, inferred=isinstance(body, list)).encode()))
     assert found.body == body
     assert not found.header.delivery_count
 
