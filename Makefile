@@ -14,6 +14,7 @@ HISTORIES ?= 200
 ROUNDS   ?= 100
 SEED     ?=
 COMPILED ?=
+COMPILED_TESTS := tests/broker tests/ha tests/hostile tests/bad_inputs tests/compatibility tests/understudy/client
 WORKERS  ?= 3
 ARGS     ?=
 SYSTEM   := system or tools
@@ -24,12 +25,13 @@ PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-hostile sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo test compiled test-compiled test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-hostile sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
 	@echo "make demo MESSAGES=200000     the same with more messages"
 	@echo "make test                     the tests, at most 8 minutes (ARGS='-k link -x' goes to pytest; WORKERS=0: in one process)"
+	@echo "make test-compiled            the tests of brokers, nodes and clients with compiled modules (it needs gcc)"
 	@echo "make test-system              the longer tests: more failovers of real processes, Spark jobs, seeds of the simulation; as root deploy/ and test-cluster-smoke"
 	@echo "make test-cluster             Pacemaker, corosync, fencing and a virtual IP on machines in containers, and all that may go wrong (root, Debian; it installs what it needs)"
 	@echo "make test-cluster-smoke       five cases of these, and partitions of real nodes in network namespaces (root)"
@@ -133,6 +135,13 @@ bench-hostile: $(STAMP)
 
 bench-durable: $(STAMP)
 	@$(BIN)/python -m bench.durable $(ARGS)
+
+# What is compiled already is used again.
+compiled: $(STAMP)
+	@$(BIN)/python -m scripts.compiled $(CURDIR)/build/compiled
+
+test-compiled: compiled
+	@UNDERSTUDY_COMPILED=$(CURDIR)/build/compiled $(MEASURED) "make test-compiled" $(PYTEST) $(COMPILED_TESTS) $(ARGS)
 
 sim: $(STAMP)
 ifneq ($(COMPILED),)

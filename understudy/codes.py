@@ -110,6 +110,12 @@ NODE_STARTED = Code(
     "The node has read its data directory and opened its listeners.",
     "Nothing.",
 )
+BUILD = Code(
+    "node-build",
+    "modules are {build}",
+    "The node runs compiled modules, which are faster, or those of plain Python, and why. Both do the same.",
+    "Nothing. A wheel for this Python and machine has compiled modules.",
+)
 NODE_ENDED = Code(
     "node-ended",
     "stopped, with everything flushed",

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from ha.core.membership import TRANSITIONS, Status
+from tests.builds import PURE_ONLY
 from tests.ha.transcript import Interpreter
+
+pytestmark = PURE_ONLY
 
 STORIES = {
     "ids_issued_again", "frozen_primary", "dequeue_overtakes", "guard_before_snapshot", "ready_with_a_gap",

@@ -19,6 +19,7 @@ from broker.model.values import Position
 from tests.bad_inputs.test_amqp10 import BEGIN, LOGIN, TRUE, ZERO, attach, frame, opened, transfer, ulong
 from tests.broker.amqp091.wire import ManualGate, Raw, World, message
 from tests.broker.amqp10.wire import Octets, world10
+from tests.builds import PURE_ONLY
 from understudy.shared.amqp10.framing import AMQP_HEADER, SASL_HEADER
 
 ATTACHED, ENDED, DISPOSED = b"\0\x53\x12", b"\0\x53\x17", b"\0\x53\x15"
@@ -461,6 +462,7 @@ def test_links_that_are_refused_by_the_thousand_are_counted(world: World) -> Non
     )
 
 
+@PURE_ONLY
 def test_a_fault_of_ours_is_one_line(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("a\nb")

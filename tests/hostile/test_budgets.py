@@ -28,6 +28,7 @@ from broker.model.vhost.vhost import Published
 from broker.settings import BrokerSettings
 from tests.broker.amqp091.wire import Raw, World, message
 from tests.broker.stored import permission, user
+from tests.builds import PURE_ONLY
 
 SHARE = BrokerSettings().share
 REFUSES = "reject-publish"
@@ -465,12 +466,14 @@ def test_what_is_unacked_is_freed_in_pieces_too() -> None:
     assert hall.world.vhost.removals.freeing.waiting == 2 * PIECE
 
 
+@PURE_ONLY
 @given(st.sets(st.integers(1, 60), min_size=1))
 def test_stretches_are_the_ranges_of_what_is_there(seqs: set[int]) -> None:
     entries: Any = deque((seq, None, b"") for seq in sorted(seqs))
     assert stretches(entries) == to_ranges(list(seqs))
 
 
+@PURE_ONLY
 def test_many_gaps_are_no_stretches() -> None:
     entries: Any = deque((2 * seq, None, b"") for seq in range(5000))
     assert stretches(entries) is None

@@ -18,6 +18,7 @@ from broker.model.queue.put_back import put_back
 from broker.model.queue.queue import Queue
 from broker.model.queue.requeueing import PIECE, Returning
 from tests.broker.amqp091.wire import Raw, World, message
+from tests.builds import PURE_ONLY
 
 MANY = 5000
 
@@ -209,6 +210,7 @@ def test_deliveries_of_one_message_each_are_few_runs() -> None:
     assert hall.q.unacked_count == 1 and not client.closed
 
 
+@PURE_ONLY
 def test_the_limit_of_a_channel_is_looked_at_once_for_many_acks(monkeypatch: pytest.MonkeyPatch) -> None:
     hall = Hall()
     client = hall.open()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.amqp091.wire import World
+from tests.builds import PURE_ONLY
 
 
+@PURE_ONLY
 def test_an_unexpected_error_is_one_line_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("a\nb")

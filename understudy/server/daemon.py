@@ -45,6 +45,7 @@ from understudy.server.notify import Notifier
 from understudy.server.open_files import Room, room, tell
 from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded, CodedError
+from understudy.shared.compiled_modules import Build
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -327,6 +328,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         if space.clients < settings.broker.max_connections:
             LOG.info(codes.CLIENTS_LIMITED.say(clients=space.clients))
         await _start_http(settings, parts, shell, doors, space)
+        LOG.info(codes.BUILD.say(build=": ".join(filter(None, (Build.name, Build.reason)))))
         LOG.info(codes.NODE_STARTED.say(node=settings.broker.name, status=node.status()["status"]))
         parts.notifier.ready(f"{settings.broker.name} accepts connections")
         stopped = node.stopped or await shell.run()

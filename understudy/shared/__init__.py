@@ -2,3 +2,7 @@
 
 This package is below all others and imports none of them. So an application with the kit imports no broker.
 """
+
+from understudy.shared import compiled_modules
+
+compiled_modules.install()

@@ -12,6 +12,7 @@ from ha.core.membership import Member
 from ha.core.role import OwnIdentity
 from ha.core.wire.link import VERSION
 from understudy.shared.codes import Coded
+from understudy.shared.compiled_modules import Build
 
 READY = ("ready", "active", "standalone", "recovering")
 """Statuses of a node that serves, or could at once."""
@@ -41,6 +42,7 @@ def status_of(
         "queues": len(vhosts.queues_by_uuid),
         "paged": vhosts.paged,
         "version": VERSION,
+        "build": Build.name,
         "primary": _primary(core, me),
         "withheld": core.output_fenced,
         "promoting": core.promotion.active,

@@ -10,6 +10,7 @@ from broker.amqp091.codec.properties import headers_of
 from broker.model.history.records import Entry
 from broker.model.queue.queue import Queue
 from tests.broker.amqp091.wire import Raw, World, content, message
+from tests.builds import PURE_ONLY
 
 
 def _bodies(client: Raw) -> list[bytes]:
@@ -292,6 +293,7 @@ def test_body_of_a_message_in_many_frames() -> None:
     assert body_of(content(1, b"q" * 1000, frame_max=64)) == b"q" * 1000
 
 
+@PURE_ONLY
 def test_consecutive_refusals_are_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each requeueing walks over the ready messages, so thousands of single ones would block the broker."""
     asked: list[int] = []

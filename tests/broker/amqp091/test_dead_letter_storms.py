@@ -10,6 +10,9 @@ from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.message_format import Amqp091Format
 from broker.model.queue.removals import COPIES, WORK_AT_ONCE, work_of
 from tests.broker.amqp091.wire import Raw, World, message
+from tests.builds import PURE_ONLY
+
+pytestmark = PURE_ONLY
 
 
 class Storm(World):

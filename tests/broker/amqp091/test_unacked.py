@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker.amqp091.channel_state.unacked import AckRange, Run, Unacked, UnknownTag, parse_acks
 from broker.amqp091.codec.frames import ack_frame
+from tests.builds import PURE_ONLY
 
 operations = st.lists(
     st.tuples(st.just("add"), st.integers(1, 5), st.just(0))
@@ -23,6 +24,7 @@ def _tags(runs: list[Run]) -> list[int]:
     return [run.first + at for run in runs for at in range(len(run.entries))]
 
 
+@PURE_ONLY
 @given(operations)
 def test_runs_behave_as_a_set_of_tags(steps: list[tuple[str, int, int]]) -> None:
     unacked = Unacked()

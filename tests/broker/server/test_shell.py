@@ -25,6 +25,7 @@ from broker.server.sockets import peer_of
 from broker.settings import BrokerSettings
 from tests.broker.amqp091.wire import message
 from tests.broker.server.live import live_broker
+from tests.builds import PURE_ONLY
 from tests.ports import free_ports
 
 LOGIN = (
@@ -260,6 +261,7 @@ def test_a_failing_machine_stops_the_shell_with_a_reason() -> None:
     assert asyncio.run(scene()) == "internal error: RuntimeError('broken')"
 
 
+@PURE_ONLY
 def test_wake_from_another_thread_makes_a_tick() -> None:
     async def scene() -> None:
         broker = _broker()

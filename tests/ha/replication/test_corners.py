@@ -12,6 +12,7 @@ from broker.model.values import Position, Reason, Scope
 from ha.core import codes
 from ha.core.effects import SendMethod, SendStream
 from ha.core.wire.link import Frame, Method
+from tests.builds import PURE_ONLY
 from tests.ha.pair import Host, Pair, retune
 
 
@@ -232,6 +233,7 @@ def test_a_link_to_an_older_primary_proves_nothing_of_the_present_one() -> None:
     assert not answer["ok"], answer
 
 
+@PURE_ONLY
 def test_who_has_asked_to_be_taken_in_again_may_have_been_excluded_for_it() -> None:
     """The primary excludes a backup that links again, confirms alone, and dies before it can say so."""
     pair = Pair()
@@ -356,6 +358,7 @@ def committed(pair: Pair) -> str:
     return "abc"
 
 
+@PURE_ONLY
 def test_a_primary_dies_after_committing_an_unheard_inclusion() -> None:
     pair = Pair()
     everything = committed(pair)
@@ -373,6 +376,7 @@ def test_a_primary_dies_after_committing_an_unheard_inclusion() -> None:
     assert pair.contents(b, "q") == pair.contents(a, "q") == everything
 
 
+@PURE_ONLY
 def test_both_die_after_the_commit_of_an_inclusion_that_nobody_heard_of() -> None:
     pair = Pair()
     everything = committed(pair)
@@ -388,6 +392,7 @@ def test_both_die_after_the_commit_of_an_inclusion_that_nobody_heard_of() -> Non
     assert pair.contents(b, "q") == pair.contents(a, "q") == everything
 
 
+@PURE_ONLY
 def test_the_joiner_dies_after_the_commit_of_its_inclusion() -> None:
     pair = Pair()
     everything = committed(pair)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from broker.amqp091.server.connection import ServerConnection
 from broker.model.values import ORIGIN, Position
+from tests.builds import PURE_ONLY
 from tests.ha.pair import Host, Notes, Pair
 
 
@@ -58,6 +59,7 @@ def watch(host: Host) -> list[Position]:
     return released
 
 
+@PURE_ONLY
 def test_positions_are_noted_without_a_gap_before_output_is_taken() -> None:
     pair, a, b = with_notes()
     released = watch(a)

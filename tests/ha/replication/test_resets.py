@@ -6,8 +6,11 @@ from broker.model.history.epoch_ends import EpochEnd
 from broker.model.history.records import Dequeue, EnqueueRun
 from ha.core import codes
 from ha.core.wire.link import Method
+from tests.builds import PURE_ONLY
 from tests.ha.pair import Host, Pair
 from tests.simulation.faults.spoiling import spoil
+
+pytestmark = PURE_ONLY
 
 
 def spoilt(queues: str = "q", *, texts: str = "abcdefgh", held: bool = False) -> tuple[Pair, Host, Host]:

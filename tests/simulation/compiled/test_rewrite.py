@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from scripts.compiled import product
+from scripts.compiled.build import file_of
+from scripts.compiled.rewrite import rewrite
 from tests.simulation.compiled.__main__ import build, copy_rewritten, modules
-from tests.simulation.compiled.rewrite import rewrite
 
 RUN = """
 import json, sys
@@ -114,7 +116,19 @@ def test_exceptions_and_numbers_are_not_native() -> None:
     source = "class A(ValueError): pass\nclass B(A): pass\nclass N(int): pass\nclass P: pass\n"
     text = rewrite({"m": source}, set(), set(), set())["m"]
     assert text.count("@_mypyc_attr(native_class=False)") == 3
-    assert text.rindex("@_mypyc_attr") < text.index("class N") < text.index("class P")
+    assert text.rindex("native_class=False") < text.index("class N") < text.index("class P")
+    assert text.index("allow_interpreted_subclasses=True") > text.index("class N")
+
+
+def test_lines_keep_their_numbers() -> None:
+    """So tracebacks of compiled modules name the right lines."""
+    sources = {name: (ROOT / file_of(name)).read_text() for name in product.modules(ROOT)}
+    rewritten = rewrite(sources, set(), set(), set())
+    for name, source in sources.items():
+        lines = dict(enumerate(rewritten[name].split("\n")))
+        for number, line in enumerate(source.split("\n")):
+            if line.lstrip().startswith(("return", "raise", "if ", "def ", "class ")):
+                assert lines[number].startswith(line), f"{name}, line {number + 1}"
 
 
 def test_what_is_left_interpreted_is_there() -> None:

@@ -7,6 +7,7 @@ from broker.model.history.records import Envelope
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.replica import ReplicaContents
 from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
+from tests.builds import PURE_ONLY
 
 
 def ranges(contents: ReplicaContents) -> dict[int, list[tuple[int, int]]]:
@@ -54,6 +55,7 @@ def test_an_end_is_forgotten_after_two_checkpoints_without_messages() -> None:
     assert after_history_checkpoint(twice, set(), 3) == {3: EpochEnd(7)}
 
 
+@PURE_ONLY
 def test_graves_are_forgotten_so_too_and_when_they_are_too_many() -> None:
     deleted_queues = DeletedQueues()
     deleted_queues.add(b"a", {1: EpochEnd(5)})

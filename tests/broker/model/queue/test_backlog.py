@@ -21,6 +21,7 @@ from broker.model.queue.queue import Queue
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.paging import Paging
 from broker.store.errors import StoreUnusable
+from tests.builds import PURE_ONLY
 from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 
@@ -273,6 +274,7 @@ def test_purged_messages_are_never_read_back() -> None:
     assert overflow.reads == 0 and not overflow.blocks
 
 
+@PURE_ONLY
 def test_unreadable_messages_stay_held_and_stop_the_broker() -> None:
     overflow = VirtualOverflow()
     side = Side(overflow)

@@ -23,12 +23,13 @@ def rewrite(
     sources: Mapping[str, str], methods: set[str], attributes: set[str], on_objects: set[str]
 ) -> dict[str, str]:
     """`sources` by the names of their modules; methods, attributes, and methods that are replaced on one
-    object only, by the full names of their hooks."""
+    object only, by the full names of their hooks. A module without hooks keeps the numbers of its lines."""
     trees = {name: ast.parse(source) for name, source in sources.items()}
     classes = {
         node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
     }
     left = methods | attributes | on_objects
+    texts = dict(sources)
     for module, tree in trees.items():
         body: list[ast.stmt] = []
         for node in tree.body:
@@ -37,20 +38,13 @@ def rewrite(
                 left -= hooks
                 for hook in sorted(hooks):
                     body += _hooked(node, hook, hook in attributes, hook in on_objects)
-                _declared(node, classes)
             body.append(node)
-        tree.body = _with_imports(body)
+        if body != tree.body or any(hook.startswith(f"{module}.hook_") for hook in on_objects):
+            tree.body = body
+            texts[module] = f"{ast.unparse(ast.fix_missing_locations(tree))}\n"
     if left:
         raise ValueError(f"nothing there to hook: {', '.join(sorted(left))}")
-    return {name: f"{ast.unparse(ast.fix_missing_locations(tree))}\n" for name, tree in trees.items()}
-
-
-def _with_imports(body: list[ast.stmt]) -> list[ast.stmt]:
-    first = 1 + max(
-        (at for at, node in enumerate(body) if ast.unparse(node).startswith("from __future__")), default=-1
-    )
-    added = _parsed("from typing import Any as _Any\nfrom mypy_extensions import mypyc_attr as _mypyc_attr")
-    return [*body[:first], *added, *body[first:]]
+    return {name: _declared(text, classes) for name, text in texts.items()}
 
 
 def _parsed(text: str) -> list[ast.stmt]:
@@ -112,16 +106,84 @@ def {method.name}({ast.unparse(method.args)}) -> {result}:
 
 # -- classes
 
+_IMPORTS = "from typing import Any as _Any; from mypy_extensions import mypyc_attr as _mypyc_attr"
 
-def _declared(node: ast.ClassDef, classes: Classes) -> None:
-    """With what mypyc wants to know of it."""
-    node.body = [s for s in node.body if not ast.unparse(s).startswith("__slots__ =")] or [ast.Pass()]
+
+class _Lines:
+    """A source whose lines keep their numbers. What is added goes to blank lines, if there are any."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.split("\n")
+        self._added: list[tuple[int, str]] = []
+
+    def replace(self, node: ast.stmt | ast.expr, text: str) -> None:
+        """Of all replaced nodes, the last ones first."""
+        first, last = node.lineno - 1, (node.end_lineno or 0) - 1
+        before = self.lines[first].encode()[: node.col_offset].decode()
+        after = self.lines[last].encode()[node.end_col_offset :].decode()
+        self.lines[first : last + 1] = [f"{before}{text}{after}", *[""] * (last - first)]
+
+    def above(self, line: int, text: str) -> None:
+        """Comments may stand between."""
+        while line > 1 and self.lines[line - 2].startswith("#"):
+            line -= 1
+        self._put(line - 2, line - 1, text)
+
+    def below(self, line: int, text: str) -> None:
+        self._put(line, line, text)
+
+    def _put(self, at: int, insert: int, text: str) -> None:
+        if 0 <= at < len(self.lines) and not self.lines[at].strip():
+            self.lines[at] = text
+        else:
+            self._added.append((insert, text))
+
+    def text(self) -> str:
+        for at, added in sorted(self._added, key=lambda one: one[0], reverse=True):
+            self.lines.insert(at, added)
+        return "\n".join(self.lines)
+
+
+def _declared(text: str, classes: Classes) -> str:
+    """The module, with what mypyc wants to know of its classes."""
+    source, tree = _Lines(text), ast.parse(text)
+    replaced: list[tuple[ast.stmt | ast.expr, str]] = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            replaced += _of_class(node, source, classes)
+    for what, new in sorted(replaced, key=lambda one: (one[0].lineno, one[0].col_offset), reverse=True):
+        source.replace(what, new)
+    future = [node for node in tree.body if ast.unparse(node).startswith("from __future__")]
+    if not future:
+        return f"{_IMPORTS}\n{source.text()}"
+    at = future[-1].lineno - 1
+    source.lines[at] = f"{source.lines[at]}; {_IMPORTS}"
+    return source.text()
+
+
+def _of_class(node: ast.ClassDef, source: _Lines, classes: Classes) -> list[tuple[ast.stmt | ast.expr, str]]:
+    """Adds lines around the class; gives what is to be replaced in it."""
+    first = min((one.lineno for one in node.decorator_list), default=node.lineno)
+    replaced: list[tuple[ast.stmt | ast.expr, str]] = [
+        (one, "pass") for one in node.body if ast.unparse(one).startswith("__slots__ =")
+    ]
     if _derives_from_builtin(node, classes):
-        node.decorator_list.insert(0, ast.parse("_mypyc_attr(native_class=False)", mode="eval").body)
-        return
-    for at, decorator in enumerate(node.decorator_list):
+        source.above(first, "@_mypyc_attr(native_class=False)")
+        return replaced
+    if not any(ast.unparse(base).startswith("Protocol") for base in node.bases):
+        source.above(first, "@_mypyc_attr(allow_interpreted_subclasses=True)")
+    for decorator in node.decorator_list:
         if ast.unparse(decorator).startswith("dataclass"):
-            node.decorator_list[at] = _dataclass(node, decorator, classes)
+            options, init = _dataclass(node, decorator, classes)
+            replaced.append((decorator, options))
+            source.below(node.end_lineno or 0, init)
+            replaced += [
+                # mypyc would look for `object` among the module's globals
+                (one.annotation, "_Any")
+                for one in node.body
+                if isinstance(one, ast.AnnAssign) and ast.unparse(one.annotation) == "object"
+            ]
+    return replaced
 
 
 def _derives_from_builtin(node: ast.ClassDef, classes: Classes) -> bool:
@@ -132,8 +194,8 @@ def _derives_from_builtin(node: ast.ClassDef, classes: Classes) -> bool:
     )
 
 
-def _dataclass(node: ast.ClassDef, decorator: ast.expr, classes: Classes) -> ast.expr:
-    """Writes the `__init__`; gives the decorator that leaves that, and the rest, to be done."""
+def _dataclass(node: ast.ClassDef, decorator: ast.expr, classes: Classes) -> tuple[str, str]:
+    """The decorator that leaves out the `__init__`, and the line that has it."""
     keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
     options = {word.arg: ast.literal_eval(word.value) for word in keywords}
     if unknown := options.keys() - {"slots", "frozen", "eq"}:
@@ -154,11 +216,8 @@ def _dataclass(node: ast.ClassDef, decorator: ast.expr, classes: Classes) -> ast
         sets.append(f"self.{name} = {value}{name}")
     if "__post_init__" in methods:
         sets.append("self.__post_init__()")
-    node.body += _parsed(f"def __init__({', '.join(parameters)}) -> None:\n    " + "\n    ".join(sets))
-    for one in node.body:
-        if isinstance(one, ast.AnnAssign) and ast.unparse(one.annotation) == "object":
-            one.annotation = ast.Name("_Any")  # mypyc would look for `object` among the module's globals
-    return ast.parse(f"dataclass(init=False, eq={eq}, unsafe_hash={hashed})", mode="eval").body
+    init = f"    def __init__({', '.join(parameters)}) -> None: {'; '.join(sets)}"
+    return f"dataclass(init=False, eq={eq}, unsafe_hash={hashed})", init
 
 
 def _fields(node: ast.ClassDef, classes: Classes) -> list[ast.AnnAssign]:
