@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from bench import brokers, durable, durable_probe, native
-from bench.durable_nodes import bare_sync_ms, connected, depth, file_system, fill, size_of
-from bench.durable_report import Figure, Findings
-from bench.durable_return import link_bytes_of, measured
-from bench.durable_space import EACH, Sample, leave, over_time
-from bench.durable_start import case
+from bench import brokers, native
+from bench.durable import __main__ as durable
+from bench.durable import probe as durable_probe
+from bench.durable import report
+from bench.durable.nodes import bare_sync_ms, connected, depth, file_system, fill, size_of
+from bench.durable.rejoin import link_bytes_of, measured
+from bench.durable.report import Figure, Findings
+from bench.durable.space import EACH, Sample, leave, over_time
+from bench.durable.start import case
 from bench.generator import arguments, measure
 from tests.bench.echo_broker import EchoBroker
 
@@ -111,7 +114,7 @@ def test_a_table_replaces_only_its_own_place_in_the_paper(tmp_path: Path) -> Non
 
 def test_the_readme_has_a_place_for_every_part(tmp_path: Path) -> None:
     paper = tmp_path / "README.md"
-    paper.write_text((Path(durable.__file__).with_name("README.md")).read_text())
+    paper.write_text(report.README.read_text())
     for part in durable.PARTS:
         Findings(part, "title", ["load"]).write(paper)
 

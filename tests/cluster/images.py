@@ -60,7 +60,7 @@ def base_image(engine: Engine, say: Callable[[str], None] = lambda _: None) -> s
 
 
 def source_hashes() -> list[str]:
-    files = [ROOT / "pyproject.toml", ROOT / "README.md"]
+    files = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", ROOT / "README.md"]
     for name in _SOURCES:
         files += sorted((ROOT / name).rglob("*"))
     return _texts(*(each for each in files if "__pycache__" not in each.parts))
@@ -204,7 +204,7 @@ def _source() -> Iterator[Path]:
         for name in _SOURCES:
             if (ROOT / name).is_dir():
                 shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
+        for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, copy)
         yield copy
 

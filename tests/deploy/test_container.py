@@ -23,7 +23,7 @@ from understudy.server.daemon import users_of
 
 FILE = DEPLOY / "container" / "Containerfile"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-SOURCES = ("pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE")
 _ROUND_TRIP = """
 import kombu
 with kombu.Connection("amqp://guest:guest@127.0.0.1:5672//") as connection:

@@ -9,8 +9,8 @@ import time
 
 from bench import brokers
 from bench.clock import cpu_ns
-from bench.durable_nodes import PATIENCE, connected, depth, end, fill, said
-from bench.durable_report import Figure, Findings
+from bench.durable.nodes import PATIENCE, connected, depth, end, fill, said
+from bench.durable.report import Figure, Findings
 from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort
 

@@ -1,9 +1,9 @@
-"""How long brokers take to answer, asked a thousand times a second: `python -m bench.durable_probe PORT...`
+"""How long brokers take to answer, asked a thousand times a second: `python -m bench.durable.probe PORT...`
 
-A process of its own, so that nothing of the measurement delays it; its loop is C (durable_probe.c). The
+A process of its own, so that nothing of the measurement delays it; its loop is C (probe.c). The
 question is basic.qos on a channel of its own: a broker answers it in the tick in which it reads it, nothing
 is stored or sent on for it, so an answer is late only when the broker's event loop did not come round.
-Ends when its standard input is closed, and prints what it counted as JSON. Called by bench/durable_stalls.py.
+Ends when its standard input is closed, and prints what it counted as JSON. Called by bench/durable/stalls.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANSWER = method(1, 60, 11)
 
 
 class _Asked(ctypes.Structure):
-    """Mirror of `Asked` in durable_probe.c."""
+    """Mirror of `Asked` in probe.c."""
 
     _fields_ = (
         ("fd", ctypes.c_int32),
@@ -43,7 +43,7 @@ class _Asked(ctypes.Structure):
 
 
 class _Probe(ctypes.Structure):
-    """Mirror of `Probe` in durable_probe.c."""
+    """Mirror of `Probe` in probe.c."""
 
     _fields_ = (
         ("stop_fd", ctypes.c_int32),
@@ -116,14 +116,14 @@ def figures(cells: ctypes.Array[ctypes.c_uint32]) -> dict[str, float | None]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.durable_probe", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.durable.probe", description=__doc__.split("\n")[0])
     parser.add_argument("ports", nargs="+", type=int)
     parser.add_argument("--hertz", type=float, default=1000, help="questions a second to each")
     options = parser.parse_args()
     try:
         found = measure(options.ports, options.hertz, sys.stdin.fileno())
     except (OSError, WireError, LoadError) as error:
-        print(f"bench.durable_probe: {error}", file=sys.stderr)
+        print(f"bench.durable.probe: {error}", file=sys.stderr)
         return 1
     print(json.dumps(found))
     return 0

@@ -2,7 +2,7 @@
  * Asks each of a few brokers the same small question at a steady rate and counts how long the answers take.
  * A question goes out at each tick of an absolute clock, whether or not the last one was answered, so that a
  * broker that stands still for 50 ms has 50 late answers at 1 kHz and not one. Its own lateness in waking up
- * is counted too. Compiled and called by bench/durable_probe.py; the sockets are non-blocking.
+ * is counted too. Compiled and called by bench/durable/probe.py; the sockets are non-blocking.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -26,14 +26,14 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import brokers
-from bench.durable_backlog import backlog
-from bench.durable_commit import commit
-from bench.durable_nodes import file_system
-from bench.durable_report import Findings
-from bench.durable_return import comes_back
-from bench.durable_space import space
-from bench.durable_stalls import SIZES, stalls
-from bench.durable_start import begin
+from bench.durable.backlog import backlog
+from bench.durable.commit import commit
+from bench.durable.nodes import file_system
+from bench.durable.rejoin import comes_back
+from bench.durable.report import Findings
+from bench.durable.space import space
+from bench.durable.stalls import SIZES, stalls
+from bench.durable.start import begin
 from bench.loads import LoadError
 from bench.run import machine
 from bench.wire import WireError

@@ -15,8 +15,8 @@ import time
 from typing import Any
 
 from bench import brokers
-from bench.durable_nodes import on_and_off_core
-from bench.durable_report import Cell, Figure, Findings
+from bench.durable.nodes import on_and_off_core
+from bench.durable.report import Cell, Figure, Findings
 
 MOST_MS = 20.0
 SIZES = (16 * 1024, 256)
@@ -77,7 +77,7 @@ class Probing:
         self.found: dict[str, Any] = {}
 
     def __enter__(self) -> Probing:
-        command = [sys.executable, "-m", "bench.durable_probe", *self.ports, "--hertz", str(self.hertz)]
+        command = [sys.executable, "-m", "bench.durable.probe", *self.ports, "--hertz", str(self.hertz)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             command, cwd=brokers.ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True

@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from bench import brokers, run
-from bench.durable_nodes import Written, bare_sync_ms
-from bench.durable_report import Figure, Findings
+from bench.durable.nodes import Written, bare_sync_ms
+from bench.durable.report import Figure, Findings
 
 RATE, CPU_US = 60_000, 6.0
 """Messages a second at least, and CPU us a message of each broker at most."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import brokers, portable
-from bench.durable_nodes import Written, connected, depth, end, size_of, start
-from bench.durable_report import Cell, Figure, Findings
+from bench.durable.nodes import Written, connected, depth, end, size_of, start
+from bench.durable.report import Cell, Figure, Findings
 from bench.loads import Load
 from bench.messages import alike
 from bench.wire import Wire, method, publish_frames, shortstr

@@ -1,4 +1,4 @@
-"""What the parts of bench/durable.py share: to fill, end and start brokers, and what /proc knows of them."""
+"""What the parts of bench/durable share: to fill, end and start brokers, and what /proc knows of them."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 
 from bench import brokers
-from bench.durable_nodes import Started, end, fill, forget_pages, size_of, start
-from bench.durable_report import Cell, Figure, Findings
+from bench.durable.nodes import Started, end, fill, forget_pages, size_of, start
+from bench.durable.report import Cell, Figure, Findings
 from bench.join import fill_many
 
 SIZE = 256

@@ -1,6 +1,6 @@
-"""What a part of bench/durable.py found: a table for the terminal and for bench/README.md, with its targets.
+"""What a part of bench/durable found: a table for the terminal and for bench/README.md, with its targets.
 
-A figure over its target is marked in both. Called by the parts (to say) and by bench/durable.py (to print).
+A figure over its target is marked in both. Called by the parts, which say them, and by `__main__` (to print).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bench.table import rewrite
 
-README = Path(__file__).with_name("README.md")
+README = Path(__file__).parents[1] / "README.md"
 
 
 @dataclass(slots=True, frozen=True)

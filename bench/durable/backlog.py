@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from bench import brokers
 from bench.clock import cpu_ns
-from bench.durable_nodes import connected, depth, end, peak_mib, start
-from bench.durable_report import Cell, Figure, Findings
+from bench.durable.nodes import connected, depth, end, peak_mib, start
+from bench.durable.report import Cell, Figure, Findings
 from bench.wire import FRAME_END, METHOD, longstr, method, shortstr
 
 SIZE, WINDOW, STEPS = 1024, 1000, 10

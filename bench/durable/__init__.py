@@ -1,0 +1,1 @@
+"""What durability costs: confirms, stalls of the disk, starts, returns, space. `python -m bench.durable`."""
