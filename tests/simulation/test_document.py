@@ -85,5 +85,5 @@ def test_what_the_page_names_exists() -> None:
     simulation = ROOT / "tests" / "simulation"
     for name in re.findall(r"`(\w+\.py)`", PAGE):
         assert list(simulation.rglob(name)), name
-    for folder in re.findall(r"`(tests/[\w/]+)`", PAGE):
-        assert Path(ROOT / folder).is_dir(), folder
+    for path in re.findall(r"`((?:tests|scripts)/[\w/.]+)`", PAGE):
+        assert Path(ROOT / path).exists(), path
