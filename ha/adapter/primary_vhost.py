@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sized
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from typing import TYPE_CHECKING
 
+from broker.model.history.epoch_ends import EpochEnds
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import EnqueueRun, Entry, MessageId, Piece, QueueEnds
 from broker.model.queue.cut import held_after
@@ -78,10 +79,7 @@ class PrimaryVhost:
 
 
 def _parts(frozen: Frozen, most: int) -> Iterator[DefinitionsPart]:
-    deleted_queues = (
-        QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in frozen.deleted_queues
-    )
-    records = chain(frozen.entries, deleted_queues, frozen.objects())
+    records = chain(frozen.entries, starmap(_deleted, frozen.deleted_queues), frozen.objects())
     while part := list(islice(records, most)):
         yield DefinitionsPart([encode_record(record) for record in part], [])
     queues = zip(frozen.queues, frozen.nexts, strict=True)
@@ -90,6 +88,10 @@ def _parts(frozen: Frozen, most: int) -> Iterator[DefinitionsPart]:
         yield DefinitionsPart(
             [encode_record(record) for record in ends], [(queue.uuid, sequence) for queue, sequence in some]
         )
+
+
+def _deleted(uuid: bytes, ends: EpochEnds) -> QueueEnds:
+    return QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK)
 
 
 def _ends(queue: Queue, sequence: int) -> QueueEnds:

@@ -9,10 +9,9 @@ import json
 import shutil
 from pathlib import Path
 
-from scripts.compiled.build import SUFFIX, compile_modules, file_of
-from scripts.compiled.build import digest as octets_digest
+from scripts.compiled.build import SUFFIX, compile_modules, digest, file_of
 from scripts.compiled.rewrite import rewrite
-from understudy.shared.compiled_modules import MANIFEST, digest
+from understudy.shared.compiled_modules import MANIFEST, sources
 
 PACKAGES = ("broker", "ha/core", "ha/adapter", "understudy/shared/amqp10")
 COPIED = ("broker", "ha", "understudy")
@@ -41,14 +40,20 @@ def build(root: Path, target: Path, work: Path, jobs: int) -> None:
     """Compile the checkout at `root` into `target`, unless that is done. `work`: for files in between.
     Raises CannotCompile."""
     names = modules(root)
-    sources = {name: digest(root, name) for name in names}
     here = Path(__file__).parent
-    tools = {file.name: octets_digest(file.read_bytes()) for file in sorted(here.glob("*.[ph]*"))}
+    about = {
+        "suffix": SUFFIX,
+        "modules": names,
+        "sources": sources(root),
+        "tools": {file.name: digest(file.read_bytes()) for file in sorted(here.glob("*.[ph]*"))},
+    }
     manifest = target / MANIFEST
-    if manifest.exists():
+    try:
         there = json.loads(manifest.read_bytes())
-        if (there["sources"], there["suffix"], there.get("tools")) == (sources, SUFFIX, tools):
+        if all(there.get(key) == value for key, value in about.items()):
             return
+    except (OSError, ValueError, AttributeError):
+        pass  # it is built anew
     shutil.rmtree(target, ignore_errors=True)
     source = work / "source"
     shutil.rmtree(source, ignore_errors=True)
@@ -62,5 +67,6 @@ def build(root: Path, target: Path, work: Path, jobs: int) -> None:
     made = compile_modules(source, names, target, objects, jobs=jobs, level=LEVEL)
     for old in set(objects.glob("*.o")) - made.objects:
         old.unlink()
-    about = {"suffix": SUFFIX, "tools": tools, "libraries": made.libraries, "sources": sources}
-    manifest.write_text(json.dumps(about, indent=1))
+    part = manifest.with_suffix(".part")
+    part.write_text(json.dumps({**about, "libraries": made.libraries}, indent=1))
+    part.rename(manifest)

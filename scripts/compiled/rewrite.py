@@ -208,6 +208,8 @@ def _dataclass(node: ast.ClassDef, decorator: ast.expr, classes: Classes) -> tup
         name, kind, default, value = ast.unparse(field.target), ast.unparse(field.annotation), field.value, ""
         if isinstance(default, ast.Call) and ast.unparse(default.func) == "field":
             given = {word.arg: word.value for word in default.keywords}
+            if unknown := given.keys() - {"default", "default_factory", "hash", "repr"}:
+                raise ValueError(f"dataclass {node.name}: field {name} has {', '.join(map(str, unknown))}")
             default = given.get("default")
             if factory := given.get("default_factory"):
                 default, kind = ast.Constant(None), f"{kind} | None"

@@ -20,8 +20,11 @@ NAME = "broker.model.octets"
 GOOD: dict[str, Any] = {
     "suffix": SUFFIX,
     "libraries": [],
-    "sources": {NAME: compiled_modules.digest(ROOT, NAME)},
+    "modules": [],
+    "sources": compiled_modules.sources(ROOT),
 }
+FILE = "broker/model/octets.py"
+CHANGED = "has changed since the modules were compiled"
 
 
 def build_of(folder: Path, **environment: str) -> str:
@@ -40,14 +43,16 @@ def build_of(folder: Path, **environment: str) -> str:
 @pytest.mark.parametrize(("changed", "environment", "expected"), [
     ({}, {"UNDERSTUDY_PURE": "1"}, "pure UNDERSTUDY_PURE=1"),
     ({"suffix": ".cpython-27.so"}, {}, "pure the compiled modules are for another Python (.cpython-27.so)"),
-    ({"sources": {NAME: "0"}}, {}, f"pure {NAME} has changed since the modules were compiled"),
-    ({"sources": {"broker.gone": "0"}}, {}, "pure broker.gone has changed since the modules were compiled"),
+    ({"sources": GOOD["sources"] | {FILE: "0"}}, {}, f"pure {FILE} {CHANGED}"),
+    ({"sources": GOOD["sources"] | {"ha/gone.py": "0"}}, {}, f"pure ha/gone.py {CHANGED}"),
+    ({"modules": [NAME]}, {}, f"pure FOLDER/broker/model/octets{SUFFIX} is missing"),
+    ({"sources": 1}, {}, "pure FOLDER/manifest.json is damaged"),
 ])  # fmt: skip
 def test_unusable_modules_are_left_out(
     tmp_path: Path, changed: dict[str, Any], environment: dict[str, str], expected: str
 ) -> None:
     (tmp_path / compiled_modules.MANIFEST).write_text(json.dumps(GOOD | changed))
-    assert build_of(tmp_path, **environment) == expected
+    assert build_of(tmp_path, **environment) == expected.replace("FOLDER", str(tmp_path))
 
 
 def test_without_modules_python_runs(tmp_path: Path) -> None:
@@ -55,12 +60,18 @@ def test_without_modules_python_runs(tmp_path: Path) -> None:
 
 
 def test_a_module_of_the_manifest_is_loaded_from_its_library(tmp_path: Path) -> None:
-    (tmp_path / compiled_modules.MANIFEST).write_text(json.dumps(GOOD))
+    (tmp_path / compiled_modules.MANIFEST).write_text(json.dumps(GOOD | {"modules": [NAME]}))
     library = tmp_path / f"broker/model/octets{SUFFIX}"
-    assert (
-        build_of(tmp_path)
-        == f"ImportError: {library}: cannot open shared object file: No such file or directory"
-    )
+    library.parent.mkdir(parents=True)
+    library.write_text("no library")
+    assert build_of(tmp_path) == f"ImportError: {library}: file too short"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"suffix": 1, "modules": 2}'])
+def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
+    manifest = tmp_path / compiled_modules.MANIFEST
+    manifest.write_text(text)
+    assert build_of(tmp_path) == f"pure {manifest} is damaged"
 
 
 def test_the_hot_path_is_compiled_and_what_checks_arguments_is_not() -> None:

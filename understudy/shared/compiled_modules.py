@@ -2,8 +2,9 @@
 
 The folder `understudy/_compiled` of a wheel, or the one that `UNDERSTUDY_COMPILED` names, has extension
 modules and a manifest; `scripts/compiled` builds both. Modules that are compiled together know each other's
-memory layout, so either all of them are used or none. None is used with `UNDERSTUDY_PURE=1`, by another
-Python than they were built for, or if one source has changed since. `broker`, `ha` and `understudy.shared`
+memory layout, and values of the modules that are not compiled, so either all of them are used or none. None
+is used with `UNDERSTUDY_PURE=1`, by another Python than they were built for, or if one file of `PACKAGES` has
+changed since. `broker`, `ha` and `understudy.shared`
 call `install` before any of their modules is loaded.
 """
 
@@ -25,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 """The folder of the packages."""
 IN_WHEEL = ROOT / "understudy" / "_compiled"
 MANIFEST = "manifest.json"
+PACKAGES = ("broker", "ha", "understudy/shared")
+"""Folders of all that the compiled modules rely on."""
 
 
 class Build:
@@ -59,34 +62,37 @@ def install() -> None:
     folder = Path(os.environ.get("UNDERSTUDY_COMPILED") or IN_WHEEL).absolute()
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
+        suffix, names = manifest["suffix"], [*manifest["modules"], *manifest["libraries"]]
+        files = {name: folder / f"{name.replace('.', '/')}{suffix}" for name in names}
+        Build.reason = _unusable(manifest, files)
     except OSError:
         Build.reason = f"there are no compiled modules in {folder}"
-        return
-    Build.reason = _unusable(manifest)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        Build.reason = f"{folder / MANIFEST} is damaged"
     if not Build.reason:
-        suffix = manifest["suffix"]
-        names = [*manifest["sources"], *manifest["libraries"]]
-        files = {name: folder / f"{name.replace('.', '/')}{suffix}" for name in names}
         sys.meta_path.insert(0, _Finder(files))
         Build.name = "compiled"
 
 
-def _unusable(manifest: dict[str, Any]) -> str:
-    """Why the modules of this manifest cannot be used; empty if they can."""
+def _unusable(manifest: dict[str, Any], files: dict[str, Path]) -> str:
+    """Why the modules of this manifest, which are in `files`, cannot be used; empty if they can."""
     if manifest["suffix"] not in EXTENSION_SUFFIXES:
         return f"the compiled modules are for another Python ({manifest['suffix']})"
-    if early := [name for name in manifest["sources"] if name in sys.modules]:
+    if early := [name for name in files if name in sys.modules]:
         return f"{early[0]} was loaded before"
-    for name, expected in manifest["sources"].items():
-        if digest(ROOT, name) != expected:
+    expected, present = dict(manifest["sources"]), sources(ROOT)
+    for name in sorted(expected.keys() | present.keys()):
+        if expected.get(name) != present.get(name):
             return f"{name} has changed since the modules were compiled"
+    if missing := [file for file in files.values() if not file.is_file()]:
+        return f"{missing[0]} is missing"
     return ""
 
 
-def digest(root: Path, name: str) -> str:
-    """A digest of a module's source; empty if there is none."""
-    try:
-        source = (root / f"{name.replace('.', '/')}.py").read_bytes()
-    except OSError:
-        return ""
-    return blake2b(source, digest_size=16).hexdigest()
+def sources(root: Path) -> dict[str, str]:
+    """Digests of all files of `PACKAGES` below `root`, by their paths from there."""
+    return {
+        file.relative_to(root).as_posix(): blake2b(file.read_bytes(), digest_size=16).hexdigest()
+        for package in PACKAGES
+        for file in sorted((root / package).rglob("*.py"))
+    }

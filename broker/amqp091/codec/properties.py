@@ -1,7 +1,8 @@
 """Content headers: checked when they arrive, decoded only where needed. Pure functions.
 
 Consumers get a message's header unchanged. So a malformed header must be refused on the publisher's
-connection, or it would break others. Each distinct property list is checked once; `publish.py` keeps a memo.
+connection, or it would break others. A list of the same shape as one that was checked is not checked again
+(`property_shape.py`).
 """
 
 from __future__ import annotations

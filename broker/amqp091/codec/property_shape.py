@@ -32,6 +32,8 @@ KEPT = 4
 _LONGEST = 2048
 _MOST_VALUES = 64
 """Maximum octets of a list, and values in it, that a shape is learned from: shapes are kept in memory."""
+_SHAPE, _STEP = 600, 150
+"""Approximate octets of a shape, and of each value in it besides what is shared."""
 _PATIENCE = 1024
 """Most lists without a shape after which the next one is learned."""
 
@@ -65,6 +67,11 @@ class Shape:
             self._steps.append((shared, end - begin if then == _FIXED else at - begin, then))
             begin = end
         self._steps.append((data[begin:], len(data) - begin, _FIXED))
+
+    @property
+    def octets(self) -> int:
+        """Approximate size in memory."""
+        return _SHAPE + sum(_STEP + size for _, size, _ in self._steps)
 
     def has(self, values: int) -> bool:
         """Whether this is the number of values in its lists."""
@@ -115,6 +122,11 @@ class Shapes:
         """Lists since a shape was learned that matched none."""
         self._patience = 0
         """As many of them are not learned from. So lists that are all different cost little more."""
+
+    @property
+    def octets(self) -> int:
+        """Approximate size in memory."""
+        return sum([shape.octets + len(key) for key, shape in self._known.items()])
 
     def find(self, data: bytes, at: int, end: int) -> Checked | None:
         """What `check` returns for the octets from `at` to `end`; None if they match no shape."""

@@ -120,6 +120,11 @@ class Publisher:
         self._total = 0
         self._shapes = Shapes()
 
+    @property
+    def octets(self) -> int:
+        """What is kept in memory of the connection's latest property lists, approximately."""
+        return self._shapes.octets
+
     def release(self) -> None:
         """The connection is closed: drop the reference to it."""
         del self._connection

@@ -121,7 +121,7 @@ class ServerConnection(Host):
 
     @property
     def octets(self) -> int:
-        return _CONNECTION + _CHANNEL * len(self.channels)
+        return _CONNECTION + _CHANNEL * len(self.channels) + self.publisher.octets
 
     def capability(self, name: str) -> bool:
         """Whether the client claims this capability."""

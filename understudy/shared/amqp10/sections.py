@@ -286,7 +286,7 @@ def _properties(data: bytes, code: int, at: int, stop: int) -> Properties:
 
 
 def _annotations(data: bytes, code: int, at: int, stop: int) -> dict[Symbol | ULong, Any]:
-    table: dict[Symbol | ULong, Any] = read(data, at, stop)[0]
+    table: dict[Any, Any] = read(data, at, stop)[0]
     for key in table:
         if type(key) not in (Symbol, ULong):
             raise DecodeError(f"a key of {_NAMES[code]} that is no symbol at octet {at}")
@@ -294,7 +294,7 @@ def _annotations(data: bytes, code: int, at: int, stop: int) -> dict[Symbol | UL
 
 
 def _application(data: bytes, code: int, at: int, stop: int) -> dict[str, Any]:
-    table: dict[str, Any] = read(data, at, stop)[0]
+    table: dict[Any, Any] = read(data, at, stop)[0]
     for key, value in table.items():
         if type(key) is not str:
             raise DecodeError(f"a key of {_NAMES[code]} that is no string at octet {at}")
