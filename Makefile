@@ -40,7 +40,7 @@ help: ## List the commands
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency (writes bench/README.md); space on disk over 10,000,000 messages"
 	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: ten minutes)"
-	@echo "make bench-compare ARGS='--only mix'   RabbitMQ (apt install rabbitmq-server) and Understudy under the same loads: a table and a plot"
+	@echo "make bench-compare            RabbitMQ (apt install rabbitmq-server) and Understudy under the same loads, and what ledger and metrics cost (writes bench/README.md; most of an hour; ARGS='--main' or ARGS='--only mix': less, and no file of the source)"
 	@echo "make bench-hostile ARGS=logins    what an honest client notices of an attack: waits, stops, memory, link"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc)"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
@@ -129,6 +129,7 @@ bench: $(STAMP)
 
 bench-compare: $(STAMP)
 	@$(BIN)/python -m bench.compare $(ARGS)
+	@$(if $(ARGS),:,$(BIN)/python -m bench.compare.overhead)
 
 bench-hostile: $(STAMP)
 	@$(BIN)/python -m bench.hostile $(ARGS)
@@ -177,6 +178,6 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist bench/.build bench/store/.build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist bench/.build bench/durable/.build bench/store/.build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf .import_linter_cache spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

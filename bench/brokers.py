@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,8 @@ class Cluster:
 
     folder: Path
     brokers: list[Broker] = field(default_factory=list)
+    environment: Mapping[str, str] | None = None
+    """Of the brokers; None: this process's own."""
 
     def __enter__(self) -> Cluster:
         return self
@@ -76,7 +79,9 @@ class Cluster:
             command += ["--set", setting]
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env=self.environment
+            )
         broker = Broker(name, port, process, log, http, tls)
         self.brokers.append(broker)
         return broker
@@ -93,22 +98,37 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def alone(*settings: str, under: Path | None = None, tls: bool = False) -> Cluster:
-    """A standalone broker that accepts connections; its folder is below `under`. `tls`: with
-    `broker.tls_listen`, whose files are among the settings. Raises BrokerError."""
-    cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under)))
+def alone(
+    *settings: str,
+    under: Path | None = None,
+    http: bool = False,
+    tls: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Cluster:
+    """A standalone broker that accepts connections; its folder is below `under`. `http`: with `broker.http`.
+    `tls`: with `broker.tls_listen`, whose files are among the settings. Raises BrokerError."""
+    folder = Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under))
+    cluster = Cluster(folder, environment=environment)
     try:
-        _await_listening(cluster.start("alone", free_port(), *settings, tls=free_port() if tls else None))
+        ports_besides = {"http": free_port() if http else None, "tls": free_port() if tls else None}
+        _await_listening(cluster.start("alone", free_port(), *settings, **ports_besides))
     except BaseException:
         cluster.close()
         raise
     return cluster
 
 
-def pair(*settings: str, under: Path | None = None, http: bool = False, tls: bool = False) -> Cluster:
+def pair(
+    *settings: str,
+    under: Path | None = None,
+    http: bool = False,
+    tls: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Cluster:
     """A primary and its ready backup, their folders below `under`. `http`: with `broker.http`. `tls`: with
     `broker.tls_listen`, whose files are among the settings. Raises BrokerError."""
-    cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under)))
+    folder = Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under))
+    cluster = Cluster(folder, environment=environment)
     ports = [free_port(), free_port()]
     members = "ha.brokers=" + ",".join(f"{HOST}:{port}" for port in ports)
     try:

@@ -18,9 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench import native, portable
+from bench import amqp10_wire, native, portable
+from bench.amqp10_wire import Link
 from bench.clock import cpu_ns, resident_mib
-from bench.loads import Load, LoadError, Outcome, percentiles, together
+from bench.loads import NONE_YET, Amqp10, Load, LoadError, Outcome, percentiles, together
 from bench.messages import (
     DISTINCT,
     MIXED,
@@ -33,7 +34,11 @@ from bench.messages import (
     routed,
     with_ids,
 )
+from bench.octets import NoCounters, sent
 from bench.wire import Wire, WireError, longstr, shortstr
+
+SETTLING = 5.0
+"""Seconds from a backlog's last confirm to the look at the memory: brokers free garbage meanwhile."""
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -68,7 +73,15 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--persistent", action="store_true", help="persistent messages")
     parser.add_argument("--producer", help="the producer identity to announce, which the ledger then records")
     parser.add_argument("--tls-ca", metavar="FILE", help="TLS, with this authority; in Python only")
+    parser.add_argument(
+        "--amqp10",
+        metavar="ADDRESS",
+        help="AMQP 1.0, alike or --mix, verified; {} in the address is the queue; needs a C compiler",
+    )
     parser.add_argument("--pid", action="append", default=[], metavar="NAME=PID", help="a process to clock")
+    parser.add_argument(
+        "--link", metavar="PIDS:PIDS", help="count what the first processes send the others: 12,13:14"
+    )
     parser.add_argument("--engine", choices=("auto", "c", "python"), default="auto")
     return parser.parse_args(argv)
 
@@ -78,6 +91,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     library = None if options.engine == "python" or options.tls_ca else native.compiled()
     if options.engine == "c" and library is None:
         raise LoadError("no C compiler: install gcc, or use --engine python")
+    if options.amqp10 and library is None:
+        raise LoadError("AMQP 1.0 needs the loop in C: install gcc, and use no --engine python")
     lanes: list[Lane] = []
     try:
         for _ in range(options.connections):
@@ -98,6 +113,9 @@ class Lane:
     publisher: Wire
     consumer: Wire | None
     exchange: str
+    sender: Link | None = None
+    """In AMQP 1.0, in place of the publisher, which then only declares."""
+    receiver: Link | None = None
 
     @classmethod
     def open(cls, options: argparse.Namespace) -> Lane:
@@ -106,17 +124,29 @@ class Lane:
         queues = [name] if options.queues == 1 else [f"{name}-{at}" for at in range(options.queues)]
         login = {"user": options.user, "password": options.password, "ca": options.tls_ca}
         publisher = Wire.open(options.host, options.port, producer=options.producer, **login)
-        consumer = Wire.open(options.host, options.port, **login) if options.consume else None
+        consumes = options.consume and not options.amqp10
+        consumer = Wire.open(options.host, options.port, **login) if consumes else None
         for queue in queues:
             publisher.declare(
                 queue, durable=options.durable or options.quorum, arguments=_queue_arguments(options)
             )
         lane = cls(queues, publisher, consumer, f"{name}-exchange" if options.exchange else "")
         lane.bind(options)
+        if options.amqp10:
+            lane.attach(options)
+            return lane
         if not options.backlog:
             lane.consume(options)
         publisher.confirm_select()
         return lane
+
+    def attach(self, options: argparse.Namespace) -> None:
+        """In AMQP 1.0: a sender to the first queue, and a receiver from it."""
+        where = options.host, options.port, options.amqp10.format(self.queues[0])
+        login = {"user": options.user, "password": options.password}
+        self.sender = Link.sender(*where, **login)
+        if options.consume:
+            self.receiver = Link.receiver(*where, options.prefetch, **login)
 
     def bind(self, options: argparse.Namespace) -> None:
         if not options.exchange:
@@ -145,9 +175,11 @@ class Lane:
             self.consumer.socket.setblocking(False)
 
     def load(self, options: argparse.Namespace, seed: int) -> Load:
-        for wire in (self.publisher, self.consumer):
+        for wire in (self.publisher, self.consumer, self.sender, self.receiver):
             if wire:
                 wire.socket.setblocking(False)
+        if self.sender:
+            return self.load_amqp10(options, seed, self.sender)
         return Load(
             publisher=self.publisher.socket,
             consumer=self.consumer.socket if self.consumer else None,
@@ -160,8 +192,27 @@ class Lane:
             fanout=len(self.queues) if options.exchange == "fanout" else 1,
         )
 
+    def load_amqp10(self, options: argparse.Namespace, seed: int, sender: Link) -> Load:
+        persistent = options.persistent
+        count = max(1_000, DISTINCT // options.connections)
+        transfers = (
+            amqp10_wire.mix(persistent=persistent, seed=seed, count=count)
+            if options.mix
+            else amqp10_wire.alike(options.size, persistent=persistent)
+        )
+        return Load(
+            publisher=sender.socket,
+            consumer=self.receiver.socket if self.receiver else None,
+            ring=transfers.ring,
+            messages=0,
+            window=options.window,
+            ack_every=options.ack_every,
+            content=content(max(options.size, MIXED[1])),
+            amqp10=Amqp10(transfers, options.prefetch, (sender.credit, sender.session_credit, NONE_YET)),
+        )
+
     def close(self) -> None:
-        for wire in (self.consumer, self.publisher):
+        for wire in (self.receiver, self.sender, self.consumer, self.publisher):
             if wire:
                 wire.close()
 
@@ -169,7 +220,7 @@ class Lane:
 def _measured(options: argparse.Namespace, library: Any, lanes: list[Lane]) -> dict[str, Any]:
     loads = [lane.load(options, seed) for seed, lane in enumerate(lanes)]
     engine = "c" if library else "python"
-    clock = Clock.of(options.pid)
+    clock = Clock.of(options.pid, options.link)
 
     def run(messages: int, seconds: float) -> Outcome:
         for load in loads:
@@ -189,7 +240,8 @@ def _measured(options: argparse.Namespace, library: Any, lanes: list[Lane]) -> d
     clock.start()
     outcome = run(options.messages, options.seconds)
     own, spent = clock.since()
-    return summary(options, outcome, own, spent, engine, warmed)
+    result = summary(options, outcome, own, spent, engine, warmed)
+    return result | {"link_octets_per_message": round(clock.link_octets() / outcome.messages, 1)}
 
 
 def _backlog(
@@ -208,6 +260,7 @@ def _backlog(
     outcome = run(options.messages, options.seconds)
     own, spent = clock.since()
     result = summary(options, outcome, own, spent, "", 0)
+    time.sleep(SETTLING)
     resident = {name: mib - before[name] for name, mib in clock.resident().items()}
     result["memory_bytes_per_message"] = {
         name: round(mib * 2**20 / outcome.messages) for name, mib in resident.items()
@@ -232,17 +285,22 @@ class Clock:
     """CPU time and memory of the processes that were named on the command line; one name may have many."""
 
     pids: dict[str, list[int]]
+    link: tuple[list[int], list[int]] | None = None
+    """The processes whose octets to the others count."""
     before: dict[str, int] = field(default_factory=dict)
     own: int = 0
+    octets: int = 0
 
     @classmethod
-    def of(cls, items: list[str]) -> Clock:
+    def of(cls, items: list[str], link: str | None) -> Clock:
         pids: dict[str, list[int]] = defaultdict(list)
         for name, _, pid in (item.partition("=") for item in items):
             pids[name].append(int(pid))
-        return cls(dict(pids))
+        ends = [[int(pid) for pid in end.split(",")] for end in link.split(":")] if link else []
+        return cls(dict(pids), (ends[0], ends[1]) if ends else None)
 
     def start(self) -> None:
+        self.octets = sent(*self.link) if self.link else 0
         self.before = {name: sum(map(cpu_ns, each)) for name, each in self.pids.items()}
         self.own = time.process_time_ns()
 
@@ -250,6 +308,10 @@ class Clock:
         """Of this process, and of the others by name, in nanoseconds."""
         own = time.process_time_ns() - self.own
         return own, {name: sum(map(cpu_ns, each)) - self.before[name] for name, each in self.pids.items()}
+
+    def link_octets(self) -> int:
+        """Sent over the link since the start."""
+        return sent(*self.link) - self.octets if self.link else 0
 
     def resident(self) -> dict[str, float]:
         """MiB by name."""
@@ -330,7 +392,7 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     try:
         result = measure(options)
-    except (OSError, WireError, LoadError) as error:
+    except (OSError, WireError, LoadError, NoCounters) as error:
         print(f"bench.generator: {error}", file=sys.stderr)
         return 1
     print(json.dumps(result))

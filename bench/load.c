@@ -5,7 +5,7 @@
  * time stamp and a histogram cell. With `content` it also stamps each body with the number of its message,
  * and compares what is delivered with what was published. Compiled and called by bench/native.py;
  * bench/portable.py is its twin in Python. The sockets are non-blocking and already past the handshake,
- * confirm.select and basic.consume.
+ * confirm.select and basic.consume; with `amqp10`, past the attach of a sender and of a receiver.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,7 +17,9 @@
 #include <time.h>
 
 #define READ_SIZE (256 * 1024)
-#define ACK_SIZE 21
+#define TRANSFER_ID 16  /* where a pre-built transfer has its delivery id, */
+#define TRANSFER_TAG 22 /* and its delivery tag of 8 octets: see bench/amqp10_wire.py */
+#define ACK_SIZE 72 /* the most that an ack takes: in AMQP 1.0 a disposition and a flow */
 
 typedef struct {
     /* what to do */
@@ -37,6 +39,13 @@ typedef struct {
     uint64_t tags_used;  /* confirm tags used by earlier runs on the same channel */
     uint64_t deliveries_used; /* the same for delivery tags */
     uint64_t published;  /* messages that an earlier run published, and this one only consumes */
+    uint64_t amqp10;     /* messages are transfers of AMQP 1.0 in one frame each; needs `content` */
+    const uint64_t *bodies; /* amqp10: where each body begins in `frames`, up to the message's end */
+    const uint64_t *bare;   /* amqp10: where each bare message begins, which is to be delivered as it is */
+    uint64_t prefetch;   /* amqp10: link credit of the receiver */
+    uint64_t credit;     /* amqp10, kept for the next run: transfers that the broker permits on this link so far */
+    uint64_t session_credit; /* the same of the session's window */
+    uint64_t first_id;   /* the same: delivery id of the link's first delivery; UINT64_MAX: there was none */
     uint32_t *confirm_cells; /* how many confirms took so many microseconds */
     uint32_t *deliver_cells;
     uint64_t cells;
@@ -70,6 +79,7 @@ typedef struct {
     uint64_t now;
     Input confirms, deliveries;
     int done;
+    uint64_t renewed;        /* amqp10: deliveries, of all runs, when the receiver last gave credit */
     /* the delivery that is being read, with content */
     uint64_t *next;    /* by stream: how many came */
     uint64_t stream;
@@ -248,6 +258,140 @@ static int frames(Run *run, Input *input) {
     return 0;
 }
 
+/* The next value of a list in AMQP 1.0: an unsigned number or a truth value, or else `otherwise`. */
+static uint64_t number(const uint8_t **at, const uint8_t *end, uint64_t otherwise) {
+    const uint8_t *p = *at;
+    if (p >= end) return otherwise;
+    uint64_t value = otherwise;
+    size_t size = *p >> 4 == 4 ? 0 : *p >> 4 == 5 ? 1 : *p >> 4 == 6 ? 2 : *p >> 4 == 7 ? 4 : *p >> 4 == 8 ? 8 : 0;
+    size_t left = (size_t)(end - p);
+    if (*p == 0xa0 && left > 1) size = 1u + p[1];
+    if (*p == 0x00 && left > 3) size = 3; /* described: its value is not of interest */
+    if (size + 1 > left) {
+        *at = end;
+        return otherwise;
+    }
+    if (*p == 0x41) value = 1;
+    if (*p == 0x42 || *p == 0x43 || *p == 0x44) value = 0;
+    if (*p == 0x52 || *p == 0x53 || *p == 0x50 || *p == 0x56) value = p[1];
+    if (*p == 0x70) value = u32(p + 1);
+    if (*p == 0x80) value = u64(p + 1);
+    *at = p + 1 + size;
+    return value;
+}
+
+/* The list or map at `*at`: its values, and behind it. NULL: there is none. */
+static const uint8_t *values(const uint8_t **at, const uint8_t *end, const uint8_t **values_end) {
+    const uint8_t *p = *at;
+    size_t left = (size_t)(end - p);
+    if (left >= 1 && *p == 0x45) return *at = *values_end = p + 1;
+    size_t wide = left >= 3 && *p >> 4 == 0xc ? 1 : left >= 9 && *p >> 4 == 0xd ? 4 : 0;
+    size_t size = wide == 1 ? p[1] : wide == 4 ? u32(p + 1) : 0;
+    if (!wide || size < wide || size > left - 1 - wide) return NULL;
+    *at = *values_end = p + 1 + wide + size;
+    return p + 1 + 2 * wide;
+}
+
+/* Outcomes of a range of transfers. Others than `accepted` count as nacks. */
+static int disposition10(Run *run, const uint8_t *at, const uint8_t *end) {
+    Load *load = run->load;
+    if (!number(&at, end, 0)) return fail(load, "a disposition by a sender");
+    uint64_t first = number(&at, end, UINT64_MAX), last = number(&at, end, first);
+    uint64_t settled = number(&at, end, 0);
+    if (!settled) return fail(load, "an outcome that the broker did not settle");
+    if (at + 3 > end || at[0] != 0 || at[1] != 0x53) return fail(load, "a disposition without an outcome");
+    if (first == UINT64_MAX || last < first || last >= load->tags_used + begun(run))
+        return fail(load, "a disposition of a range that was never sent");
+    int range = last > first;
+    /* RabbitMQ's ranges may begin with what it settled before, as its `multiple` does. */
+    if (range && first < load->tags_used + run->low) first = load->tags_used + run->low;
+    for (uint64_t id = first; id <= last; id++) {
+        if (range && run->single[id - load->tags_used]) continue;
+        if (confirm(run, id + 1, 0, at[2] != 0x24)) return -1;
+    }
+    return 0;
+}
+
+/* The sections of a delivered message: its number, and then all of the bare message as it was sent. */
+static int message10(Run *run, const uint8_t *at, const uint8_t *end) {
+    Load *load = run->load;
+    const uint8_t *bare = NULL, *inner;
+    while (at + 3 < end && at[0] == 0 && at[1] == 0x53 && at[2] != 0x75) {
+        if (!bare && at[2] >= 0x73) bare = at;
+        at += 3;
+        if (!values(&at, end, &inner)) return fail(load, "a section that is neither list nor map");
+    }
+    if (!bare) bare = at;
+    size_t wide = at + 5 < end && at[3] == 0xb0 ? 4 : 1;
+    if (at + 4 + wide + 8 > end || at[2] != 0x75) return fail(load, "a message without its data");
+    run->index = u64(at + 4 + wide);
+    if (run->index >= begun(run)) return fail(load, "a message that was never published");
+    if (run->index != load->delivered) {
+        snprintf(load->error, sizeof load->error, "message %llu came where %llu was due",
+                 (unsigned long long)run->index, (unsigned long long)load->delivered);
+        return -1;
+    }
+    uint64_t slot = run->index % load->count;
+    uint64_t due = load->bare[slot], body = load->bodies[slot];
+    if ((uint64_t)(end - bare) != load->ends[slot] - due || memcmp(bare, load->frames + due, body - due))
+        return fail(load, "a message has other properties than it was published with");
+    const uint8_t *rest = bare + (body - due) + 8;
+    if (memcmp(rest, load->content + 8, (size_t)(end - rest)))
+        return fail(load, "a message has another content than it was published with");
+    cell(load, load->deliver_cells, run->now - run->sent_at[run->index]);
+    load->delivered++;
+    return 0;
+}
+
+static int transfer10(Run *run, const uint8_t *at, const uint8_t *end, const uint8_t *frame_end) {
+    Load *load = run->load;
+    number(&at, end, 0);
+    uint64_t id = number(&at, end, UINT64_MAX);
+    number(&at, end, 0); /* delivery-tag */
+    number(&at, end, 0); /* message-format */
+    uint64_t settled = number(&at, end, 0), more = number(&at, end, 0);
+    if (settled || more) return fail(load, "a transfer that is settled, or not a whole message");
+    if (load->first_id == UINT64_MAX) load->first_id = id;
+    if (id != load->first_id + load->deliveries_used + load->delivered) return fail(load, "a delivery id out of sequence");
+    return message10(run, end, frame_end);
+}
+
+/* New credit of the link, if the flow is of one, and of the session's window. */
+static void flow10(Run *run, const uint8_t *at, const uint8_t *end) {
+    Load *load = run->load;
+    uint64_t next = number(&at, end, 0), window = number(&at, end, 0);
+    number(&at, end, 0);
+    number(&at, end, 0);
+    uint64_t handle = number(&at, end, UINT64_MAX), count = number(&at, end, 0);
+    uint64_t credit = number(&at, end, UINT64_MAX);
+    load->session_credit = next + window;
+    if (handle != UINT64_MAX && credit != UINT64_MAX) load->credit = count + credit;
+}
+
+static int frames10(Run *run, Input *input) {
+    Load *load = run->load;
+    size_t at = 0;
+    while (input->held - at >= 8) {
+        const uint8_t *frame = input->bytes + at;
+        size_t size = u32(frame);
+        if (size < 8 || size > READ_SIZE / 2) return fail(load, "a frame of a size that was not agreed");
+        if (input->held - at < size) break;
+        at += size;
+        const uint8_t *list = frame + 4u * frame[4] + 3, *end = frame + size, *list_end;
+        if (list > end) continue; /* an empty frame is a heartbeat */
+        const uint8_t *fields = values(&list, end, &list_end);
+        int kind = (frame + 4u * frame[4])[2];
+        if (!fields) return fail(load, "a performative that is not a list");
+        if (kind == 0x13 && input == &run->confirms) flow10(run, fields, list_end);
+        if (kind == 0x15 && input == &run->confirms && disposition10(run, fields, list_end)) return -1;
+        if (kind == 0x14 && transfer10(run, fields, list_end, end)) return -1;
+        if (kind > 0x15) return fail(load, "the broker ended the link, the session or the connection");
+    }
+    input->held -= at;
+    memmove(input->bytes, input->bytes + at, input->held);
+    return 0;
+}
+
 static int receive(Run *run, Input *input) {
     ssize_t got = recv(input->fd, input->bytes + input->held, READ_SIZE - input->held, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
@@ -255,22 +399,36 @@ static int receive(Run *run, Input *input) {
     run->load->reads++;
     run->now = clock_ns();
     input->held += (size_t)got;
-    return frames(run, input);
+    return run->load->amqp10 ? frames10(run, input) : frames(run, input);
 }
 
 /* Messages that may be written: the end of the confirm window. */
 static uint64_t permitted(const Run *run) {
     const Load *load = run->load;
     uint64_t limit = load->confirmed + load->window;
+    if (load->amqp10 && limit > load->credit - load->tags_used) limit = load->credit - load->tags_used;
+    if (load->amqp10 && limit > load->session_credit - load->tags_used)
+        limit = load->session_credit - load->tags_used;
     return limit < load->messages ? limit : load->messages;
+}
+
+static void put(uint8_t *p, uint64_t value, int octets) {
+    for (int i = 0; i < octets; i++) p[i] = (uint8_t)(value >> (8 * (octets - 1 - i)));
 }
 
 static void stamp(Run *run, uint64_t until) {
     Load *load = run->load;
     for (uint64_t i = run->stamped > run->at ? run->stamped : run->at; i < until; i++) {
+        if (load->amqp10) {
+            uint8_t *transfer = load->frames + start_of(load, i % load->count);
+            put(transfer + TRANSFER_ID, load->tags_used + i, 4);
+            put(transfer + TRANSFER_TAG, load->tags_used + i, 8);
+            put(load->frames + load->bodies[i % load->count], i, 8);
+            continue;
+        }
         const uint8_t *frame = header_of(load, i % load->count);
         uint8_t *body = load->frames + (frame - load->frames) + u32(frame + 3) + 8 + 7;
-        for (int octet = 0; octet < 8; octet++) body[octet] = (uint8_t)(i >> (56 - 8 * octet));
+        put(body, i, 8);
     }
     run->stamped = until;
 }
@@ -303,14 +461,41 @@ static int publish(Run *run) {
     return 0;
 }
 
+/* A disposition that accepts and settles all up to there, and new credit once half of it is used. */
+static void accept_deliveries(Run *run, uint64_t upto) {
+    Load *load = run->load;
+    uint64_t first = load->first_id + load->deliveries_used;
+    uint8_t *p = run->acks + run->acks_held;
+    memcpy(p, "\0\0\0\x1e\2\0\0\0\0\x53\x15\xc0\x11\5\x41\x70", 16);
+    put(p + 16, first + load->acked, 4);
+    p[20] = 0x70;
+    put(p + 21, first + upto - 1, 4);
+    memcpy(p + 25, "\x41\0\x53\x24\x45", 5);
+    run->acks_held += 30;
+    if (upto < load->messages && load->deliveries_used + upto - run->renewed < (load->prefetch + 1) / 2) return;
+    run->renewed = load->deliveries_used + upto;
+    p += 30;
+    memcpy(p, "\0\0\0\x29\2\0\0\0\0\x53\x13\xc0\x1c\7\x70", 15);
+    put(p + 15, first + load->delivered, 4);
+    memcpy(p + 19, "\x70\x7f\xff\xff\xff\x43\x70\x7f\xff\xff\xff\x43\x70", 13);
+    put(p + 32, run->renewed, 4);
+    p[36] = 0x70;
+    put(p + 37, load->prefetch, 4);
+    run->acks_held += 41;
+}
+
 static void ack(Run *run, uint64_t upto) {
     uint8_t *p = run->acks + run->acks_held;
-    uint64_t tag = run->load->deliveries_used + upto;
+    if (run->load->amqp10) {
+        accept_deliveries(run, upto);
+        run->load->acked = upto;
+        return;
+    }
     memcpy(p, "\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50", 11);
-    for (int i = 0; i < 8; i++) p[11 + i] = (uint8_t)(tag >> (56 - 8 * i));
+    put(p + 11, run->load->deliveries_used + upto, 8);
     p[19] = run->load->ack_every > 1;
     p[20] = 0xCE;
-    run->acks_held += ACK_SIZE;
+    run->acks_held += 21;
     run->load->acked = upto;
 }
 
@@ -407,6 +592,7 @@ static int prepare(Run *run, Load *load) {
     run->next = calloc(load->streams > load->fanout ? load->streams : load->fanout, sizeof *run->next);
     run->header = malloc(READ_SIZE);
     run->at = run->low = run->stamped = load->confirmed = load->published;
+    run->renewed = load->deliveries_used;
     if (run->confirms.bytes && run->deliveries.bytes && run->acks && run->sent_at && run->single && run->next &&
         run->header)
         return 0;

@@ -7,11 +7,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bench.amqp10_wire import Transfers
 from bench.messages import Ring
 
 
 class LoadError(Exception):
     """The broker closed, stalled, or answered what no broker may answer; the text says what."""
+
+
+@dataclass(slots=True)
+class Amqp10:
+    """What a load in AMQP 1.0 has besides. Its sockets are past the attach of a sender and of a receiver."""
+
+    transfers: Transfers
+    prefetch: int
+    """Link credit of the receiver."""
+    kept: tuple[int, int, int]
+    """For the next run: transfers that the broker permits on the link, those that its session's window
+    permits, and the id of the first delivery (`NONE_YET`)."""
+
+
+NONE_YET = 2**64 - 1
 
 
 @dataclass(slots=True)
@@ -42,6 +58,8 @@ class Load:
     """With `content`: message i of the ring goes to queue i % streams."""
     fanout: int = 1
     """With `content`: the copies of each message, for consumers with the tags 0, 1, 2 ..."""
+    amqp10: Amqp10 | None = None
+    """Needs `content`, and the loop in C."""
 
 
 @dataclass(slots=True)

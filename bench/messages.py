@@ -110,7 +110,16 @@ def mix(queues: Sequence[str], *, persistent: bool, seed: int, count: int = DIST
 
 def celery_headers(task: str, root: str) -> bytes:
     """11 of the headers of Celery's message protocol 2, as the fields of a table."""
-    texts = {
+    texts = celery_texts(task, root)
+    fields = [shortstr(name) + b"S" + longstr(value.encode()) for name, value in texts.items()]
+    fields += [shortstr(name) + b"V" for name in ("eta", "expires")]
+    fields.append(shortstr("retries") + b"I" + struct.pack(">i", 0))
+    return b"".join(fields)
+
+
+def celery_texts(task: str, root: str) -> dict[str, str]:
+    """Those of these headers that are strings."""
+    return {
         "lang": "py",
         "task": "shop.orders.send_receipt",
         "id": task,
@@ -120,10 +129,6 @@ def celery_headers(task: str, root: str) -> bytes:
         "kwargsrepr": "{'retry': True}",
         "origin": "gen4711@web-1",
     }
-    fields = [shortstr(name) + b"S" + longstr(text.encode()) for name, text in texts.items()]
-    fields += [shortstr(name) + b"V" for name in ("eta", "expires")]
-    fields.append(shortstr("retries") + b"I" + struct.pack(">i", 0))
-    return b"".join(fields)
 
 
 def _turns(queues: Sequence[str], count: int) -> Iterable[str]:

@@ -40,6 +40,13 @@ class _Load(ctypes.Structure):
         ("tags_used", ctypes.c_uint64),
         ("deliveries_used", ctypes.c_uint64),
         ("published", ctypes.c_uint64),
+        ("amqp10", ctypes.c_uint64),
+        ("bodies", ctypes.c_void_p),
+        ("bare", ctypes.c_void_p),
+        ("prefetch", ctypes.c_uint64),
+        ("credit", ctypes.c_uint64),
+        ("session_credit", ctypes.c_uint64),
+        ("first_id", ctypes.c_uint64),
         ("confirm_cells", ctypes.POINTER(ctypes.c_uint32)),
         ("deliver_cells", ctypes.POINTER(ctypes.c_uint32)),
         ("cells", ctypes.c_uint64),
@@ -84,6 +91,9 @@ def run(library: ctypes.CDLL, loads: Sequence[Load]) -> list[Outcome]:
         native.deliver_cells = ctypes.cast(deliver_cells, ctypes.POINTER(ctypes.c_uint32))
     if library.run_loads(natives, len(loads)):
         raise LoadError(next(filter(None, (native.error for native in natives))).decode(errors="replace"))
+    for native, load in zip(natives, loads, strict=True):
+        if load.amqp10:
+            load.amqp10.kept = native.credit, native.session_credit, native.first_id
     outcomes = [
         Outcome(
             messages=native.sent,
@@ -112,6 +122,12 @@ def _fill(native: _Load, load: Load) -> None:
         setattr(native, name, getattr(load, name))
     native.streams, native.fanout, native.published = load.streams, load.fanout, load.published
     native.cells = CELLS
+    if load.amqp10:
+        native.amqp10 = 1
+        native.bodies = load.amqp10.transfers.bodies.buffer_info()[0]
+        native.bare = load.amqp10.transfers.bare.buffer_info()[0]
+        native.prefetch = load.amqp10.prefetch
+        native.credit, native.session_credit, native.first_id = load.amqp10.kept
 
 
 def _counts(cells: ctypes.Array[ctypes.c_uint32], highest: int) -> dict[int, int]:

@@ -42,9 +42,10 @@ class Nodes:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     """The port mapper, then each node; each leads a session of its own."""
 
-    def pids(self) -> list[int]:
-        """All processes of the nodes, without the port mapper."""
-        sessions = {process.pid for process in self.processes[1:]}
+    def pids(self, node: int | None = None) -> list[int]:
+        """All processes of one node, or of all, without the port mapper."""
+        nodes = self.processes[1:] if node is None else [self.processes[1 + node]]
+        sessions = {process.pid for process in nodes}
         return [pid for pid in _processes() if _session(pid) in sessions]
 
     def last_words(self) -> str:
@@ -110,7 +111,7 @@ def _environment(nodes: Nodes, at: int, names: list[str], files: Files) -> dict[
             f"cluster_formation.classic_config.nodes.{at + 1} = {each}" for at, each in enumerate(names)
         ]
     (folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
-    (folder / "plugins").write_text("[].\n")
+    (folder / "plugins").write_text("[rabbitmq_amqp1_0].\n")
     cookie = folder / ".erlang.cookie"
     cookie.write_text(COOKIE)
     cookie.chmod(0o400)

@@ -19,12 +19,17 @@ class Row:
     tls: bool = False
     """Over TLS, with the generator in Python."""
     backlog: bool = False
-    """Publish all, then consume all: a line in the second table."""
+    """Publish all, then consume all, once, with fresh brokers: a line in a table of its own."""
+    amqp10: bool = False
+    """In AMQP 1.0."""
+    link: str = ""
+    """Publish only: what counts is the octets between the nodes. A line in a table of its own. This names
+    the row of one copy, to which the ratio is taken."""
 
     def command(self, seconds: float, backlog: int) -> list[str]:
         """Options of the generator. `backlog`: messages of the row `backlog`."""
         most = self.messages or max(100_000, int(600_000 * seconds))
-        command = [*self.options.split(), "--consume", "--verify"]
+        command = [*self.options.split(), *([] if self.link else ["--consume", "--verify"])]
         if self.backlog:
             most = backlog if self.name == "backlog" else most
             return [*command, "--backlog", "--messages", str(most)]
@@ -33,6 +38,17 @@ class Row:
 
 _EACH = "--ack-every 1 --prefetch 10"
 _DURABLE = "--durable --persistent"
+_LINK = [
+    Row(
+        f"link-{queues}-{window}",
+        f"fanout exchange, queues: {queues}, window {window}",
+        f"--exchange fanout --queues {queues} --window {window}",
+        20_000,
+        link=f"link-1-{window}",
+    )
+    for window in (1000, 100)
+    for queues in (1, 100)
+]
 
 MAIN = [
     Row("alike-transient", "alike, transient, window 1000", "--window 1000"),
@@ -81,7 +97,15 @@ BREADTH = [
     ),
     Row("prefetch-1", "prefetch 1, window 100", "--window 100 --prefetch 1 --ack-every 1"),
     Row("single-acks", "each message acked, window 1000", "--window 1000 --ack-every 1"),
+    Row("amqp10", "AMQP 1.0, alike, transient, window 100", "--window 100 --prefetch 100", amqp10=True),
+    Row(
+        "amqp10-mix",
+        "AMQP 1.0, mix, persistent, window 100",
+        f"--mix --window 100 --prefetch 100 {_DURABLE}",
+        amqp10=True,
+    ),
     Row("tls", "TLS, window 1000, generator in Python", "--window 1000", tls=True),
+    *_LINK,
     Row("memory", "100,000 messages of 256 bytes held", "--window 1000", 100_000, backlog=True),
     Row("memory-mix", "100,000 messages of the mix held", "--mix --window 100", 100_000, backlog=True),
     Row("backlog", "backlog", f"--window 1000 {_DURABLE}", backlog=True),
