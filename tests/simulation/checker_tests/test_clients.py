@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers.clients.acked import Acked22
 from tests.simulation.checkers.clients.clients_see import Deliveries17and20and21and23
+from tests.simulation.checkers.clients.single_active import SingleActive21
 from tests.simulation.checkers.messages.no_loss import check_no_loss_1
 from tests.simulation.clients.topology import BindingPlan, ExchangePlan, QueuePlan, Topology
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.journal import Delivery, Journal, Line, Message, Settled, Subscription
+from tests.simulation.harness.journal import (
+    Delivery,
+    Journal,
+    Line,
+    Message,
+    Settled,
+    Subscription,
+    Turn,
+)
 
 
 class Story:
@@ -272,3 +282,57 @@ def test_22_a_promotion_excuses_what_was_acked_just_before(late: bool) -> None:
     again = Delivery(Subscription("c", "q1", 0.0), message, True, pair.clock.now, pair.clock.now)
     with violates(22) if late else nullcontext():
         checker.delivery(again)
+
+
+class Queue21:
+    """A queue with a single active consumer, at two nodes, with one message a delivery."""
+
+    def __init__(self) -> None:
+        self.story = Story()
+        queue = QueuePlan("q1", True, single_active=True)
+        self.story.journal.topology = replace(self.story.journal.topology, queues=(queue,))
+        self.checker = SingleActive21(self.story.journal)
+        self.sent = 0
+
+    def ask(self, tag: str, port: int = 1) -> Turn:
+        self.story.tick()
+        session = SimpleNamespace(address=("127.0.0.1", port), established=True)
+        return Turn(tag, session, self.story.clock.now)
+
+    def answer(self, turn: Turn) -> Turn:
+        self.story.tick()
+        turn.known_at = self.story.clock.now
+        self.story.journal.turns.setdefault("q1", []).append(turn)
+        return turn
+
+    def consume(self, tag: str, port: int = 1) -> Turn:
+        return self.answer(self.ask(tag, port))
+
+    def deliver(self, turn: Turn) -> None:
+        self.sent += 1
+        message = self.story.publish(self.sent)
+        self.story.deliver(Subscription(turn.tag, "q1", self.story.clock.now, turn=turn), message)
+
+
+def test_21_only_the_first_consumer_of_a_single_active_queue_gets_messages() -> None:
+    queue = Queue21()
+    one, two, three = (queue.consume(tag) for tag in ("one", "two", "three"))
+    queue.deliver(one)
+    with violates(21, "to two, but one came before it"):
+        queue.deliver(two)
+    one.over = True
+    with violates(21, "to three, but two came before it"):
+        queue.deliver(three)
+    queue.deliver(two)
+    two.session = SimpleNamespace(address=("127.0.0.1", 1), established=False)
+    queue.deliver(three)
+    assert queue.checker.taken_over == 2
+
+
+def test_21_of_consumers_at_two_nodes_or_asked_for_at_once_either_may_be_active() -> None:
+    queue = Queue21()
+    one, two = queue.ask("one"), queue.ask("two")
+    for turn in (one, two):
+        queue.answer(turn)
+        queue.deliver(turn)
+    queue.deliver(queue.consume("three", port=2))

@@ -25,6 +25,7 @@ from tests.simulation.checkers.clients.confirms import Confirmed, Confirms2and3a
 from tests.simulation.checkers.clients.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.clients.directory import Directory6
 from tests.simulation.checkers.clients.events import Events27
+from tests.simulation.checkers.clients.single_active import SingleActive21
 from tests.simulation.checkers.clients.transactions import Transactions7
 from tests.simulation.checkers.copies.compared import Compared13
 from tests.simulation.checkers.copies.copies import check_copies_13and14, check_dequeues_16
@@ -91,6 +92,7 @@ class Checkers:
         links = LinkEnds(clock)
         self.promotions = Promotions11and19(machines, self.records, journal, links, plan.timing)
         self.deliveries = Deliveries17and20and21and23(journal)
+        self.single_active = SingleActive21(journal)
         self.troubles = Troubles(machines, register)
         self.acked = Acked22(journal, self.records, self.troubles, plan)
         self.cold_starts = ColdStarts12(clock, plan, machines, register)
@@ -249,6 +251,8 @@ class Checkers:
         self.counts["ends of history looked for after a start"] = self.remembered.checked
         self.counts["cold starts tried in another order"] = self.cold_starts.tried
         self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked
+        self.counts["deliveries while another consumer waited its turn"] = self.single_active.checked
+        self.counts["turns of a single active consumer"] = self.single_active.taken_over
         self.counts["acked messages that came back"] = self.acked.checked
         self.counts["commits looked into"] = self.transactions.commits
         self.counts["transactions looked into"] = self.transactions.checked

@@ -15,6 +15,8 @@ PATTERNS = ("a.#", "*.b", "#", "a.*.c", "b", "a")
 class QueuePlan:
     name: str
     durable: bool
+    single_active: bool = False
+    """One of its consumers gets all messages (`x-single-active-consumer`)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,6 +58,9 @@ class Topology:
 
     def exchange_durable(self, exchange: str) -> bool:
         return all(plan.durable for plan in self.exchanges if plan.name == exchange)
+
+    def single_active(self, queue: str) -> bool:
+        return any(plan.single_active for plan in self.queues if plan.name == queue)
 
     def internal(self, exchange: str) -> bool:
         return any(plan.internal for plan in self.exchanges if plan.name == exchange)

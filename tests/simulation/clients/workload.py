@@ -10,7 +10,7 @@ from tests.simulation.clients import wire
 from tests.simulation.clients.actors import Actor, ClientFault, Surroundings
 from tests.simulation.clients.session import Arguments, Session
 from tests.simulation.clients.topology import WATCH, Topology, draw_target
-from tests.simulation.harness.journal import Message, Settled, Subscription, Thing
+from tests.simulation.harness.journal import Message, Settled, Subscription, Thing, Turn
 from tests.simulation.harness.plan import ConsumerPlan, PublisherPlan
 
 ALL_EVENTS = ("#",)
@@ -32,7 +32,8 @@ class Declarer(Actor):
     def begin(self, session: Session) -> None:
         calls: list[tuple[str, dict[str, Any]]] = []
         for queue in self.topology.queues:
-            calls.append(("queue.declare", {"queue": queue.name, "durable": queue.durable}))
+            args = {"x-single-active-consumer": True} if queue.single_active else {}
+            calls.append(("queue.declare", {"queue": queue.name, "durable": queue.durable, "args": args}))
         for exchange in self.topology.exchanges:
             if not exchange.builtin:
                 more = {"alternate-exchange": exchange.alternate} if exchange.alternate else {}
@@ -203,11 +204,13 @@ class Consumer(Actor):
         self.unacked: dict[int, Message] = {}
         self.subscription: Subscription | None = None
         self._tag = self.name
+        self._turns: dict[str, Turn] = {}
+        """By tag, of this session: two may be there, if it cancelled one twice."""
         self._subscribed = 0
         self._due = False
 
     def begin(self, session: Session) -> None:
-        self.unacked = {}
+        self.unacked, self._turns = {}, {}
         self.subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
         self._consume(session)
 
@@ -215,7 +218,12 @@ class Consumer(Actor):
         self._tag = f"{self.name}-{self._subscribed}"
         if self.prefetch or self._subscribed:
             session.call("basic.qos", lambda *_: None, count=self.prefetch)
-        session.call("basic.consume", lambda *_: None, queue=self.queue, tag=self._tag)
+        self._turns[self._tag] = turn = Turn(self._tag, session, self.clock.now)
+        session.call("basic.consume", partial(self._consuming, turn), queue=self.queue, tag=self._tag)
+
+    def _consuming(self, turn: Turn, *_: object) -> None:
+        turn.known_at = self.clock.now
+        self.journal.turns.setdefault(self.queue, []).append(turn)
 
     def _resubscribe(self, session: Session) -> None:
         """Cancel, and consume again with another prefetch. What is unacked stays with the channel."""
@@ -227,6 +235,7 @@ class Consumer(Actor):
                 self._consume(session)
 
         self.journal.operations += 2
+        self._turns[self._tag].over = True
         session.call("basic.cancel", again, tag=self._tag)
 
     def gives_back(self, port: int) -> None:
@@ -235,6 +244,7 @@ class Consumer(Actor):
     def delivered(self, session: Session, arguments: Arguments, body: bytes) -> None:
         if session is not self.session or self.subscription is None:
             return
+        self.subscription.turn = self._turns[arguments["consumer"]]
         message = self.journal.deliver(self.subscription, body, arguments["redelivered"], session.left_at)
         if message is None:
             return

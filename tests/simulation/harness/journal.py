@@ -6,6 +6,7 @@ import enum
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tests.simulation.clients.topology import Topology
 from tests.simulation.harness.clock import Clock
@@ -74,6 +75,35 @@ class Line:
     lost_at: float | None = None
 
 
+class Connected(Protocol):
+    """A session of a client."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Of the node that it is with."""
+
+    @property
+    def established(self) -> bool:
+        """Both ends have it."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One basic.consume: asked for at `asked_at`, known to be answered from `known_at` on. `over`: its cancel
+    is handed to the kernel."""
+
+    tag: str
+    session: Connected
+    asked_at: float
+    known_at: float | None = None
+    over: bool = False
+
+    @property
+    def lasts(self) -> bool:
+        """Is it surely there, at its node?"""
+        return not self.over and self.session.established
+
+
 @dataclass(slots=True)
 class Subscription:
     """One consumer's one life, or one channel that gets."""
@@ -83,6 +113,8 @@ class Subscription:
     started: float
     last_send: dict[str, int] = field(default_factory=dict)
     line: Line = field(default_factory=lambda: Line(0))
+    turn: Turn | None = None
+    """Of a consumer: the one that got the last message."""
 
     @property
     def port(self) -> int:
@@ -157,6 +189,8 @@ class Journal:
         self.short_lived: dict[str, float | None] = {}
         """Short-lived queues: since when one is certainly declared and bound, None while it may not be."""
         self.on_delivery: list[Callable[[Delivery], None]] = []
+        self.turns: dict[str, list[Turn]] = {}
+        """By queue: those that were answered, in that order."""
         self.on_unknown: Callable[[str, bytes], None] = lambda queue, body: None
         self.delivered = 0
         self.definitions: dict[Thing, Known | None] = {}

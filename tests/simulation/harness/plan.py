@@ -8,6 +8,7 @@ all the others, and a failing plan can be made smaller.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -26,6 +27,8 @@ SPOILT_COPIES = 1 / 10
 """Of those whose consistency checkpoints come to every queue soon, the part in which a copy differs."""
 HOURS_APART = 4 / 5
 """Of the seeds in which messages live for seconds, the part in which wall clocks are wrong by hours."""
+SINGLE_ACTIVE = 1 / 2
+"""Of the seeds in which a queue has two consumers, the part in which one of them is active."""
 ONE_CLOCK = 1 / 5
 """Part of the seeds in which the monotonic clock of every node is the world's."""
 
@@ -317,6 +320,7 @@ def draw_plan(seed: int) -> Plan:
         trespassers=_trespassers(Random(f"{seed}/trespassers"), topology),
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
     )
+    plan = _taking_turns(plan, Random(f"{seed}/single active"))
     plan = replace(plan, machines=_uptimes(Random(f"{seed}/uptimes"), plan.machines))
     if len(rules) > len(ruled):
         plan = replace(plan, machines=_wall_clocks(Random(f"{seed}/wall clocks"), plan.machines))
@@ -330,6 +334,24 @@ def draw_plan(seed: int) -> Plan:
 def _forced(plan: Plan, rng: Random) -> Plan:
     """Without those who go by all that they were ever answered: a force may undo some of it."""
     return replace(plan, movers=(), registrar=0.0, faults=draw_force(rng, plan.faults))
+
+
+def _taking_turns(plan: Plan, rng: Random) -> Plan:
+    """Of one queue with two consumers, one is active. They cancel now and then."""
+    users = Counter(consumer.queue for consumer in plan.consumers)
+    shared = [queue.name for queue in plan.topology.queues if users[queue.name] > 1]
+    if not shared or rng.random() >= SINGLE_ACTIVE:
+        return plan
+    chosen = rng.choice(shared)
+    restless = rng.choice((0.0, 0.1, 0.3))
+    return replace(
+        plan,
+        topology=replace(
+            plan.topology,
+            queues=tuple(replace(q, single_active=q.name == chosen) for q in plan.topology.queues),
+        ),
+        consumers=tuple(replace(c, restless=restless) if c.queue == chosen else c for c in plan.consumers),
+    )
 
 
 def _link(rng: Random) -> LinkPlan:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from broker.model.history.history import History
 from broker.model.history.records import ConsumerSeen, Entry, Envelope, QueueDeclare
 from broker.model.queue.backlog import Backlog
+from broker.model.queue.consumer import Consumers
 from broker.model.queue.contents import QueueContents
 from broker.model.queue.queue import Queue
 from broker.model.queue.replica import ReplicaContents
@@ -44,6 +46,18 @@ def _reversed(activate: Any) -> Any:
     def broken(self: Queue, epoch: int) -> None:
         activate(self, epoch)
         self.ready.reverse()
+
+    return broken
+
+
+def _newest_first(in_order: Any) -> Any:
+    return lambda self: in_order(self)[::-1]
+
+
+def _all_are_active(activate: Any) -> Any:
+    def broken(self: QueueContents, epoch: int) -> None:
+        activate(self, epoch)
+        self.rules = replace(self.rules, single_active=False)
 
     return broken
 
@@ -223,6 +237,18 @@ MUTANTS = (
         "What a consumer gives back goes behind the messages that came after it.",
         (21,),
         (Patch(Queue, "requeue", _at_the_end),),
+    ),
+    Mutant(
+        "the newest consumer takes over",
+        "Of a queue with a single active consumer, whoever comes last gets the messages.",
+        (21,),
+        (Patch(Consumers, "in_order", _newest_first),),
+    ),
+    Mutant(
+        "a promoted node delivers to every consumer",
+        "After a failover a queue has forgotten that it has a single active consumer.",
+        (21,),
+        (Patch(QueueContents, "activate", _all_are_active),),
     ),
     Mutant(
         "route regardless of the key",
