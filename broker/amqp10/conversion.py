@@ -15,11 +15,20 @@ from typing import Any, Final, NamedTuple
 from broker.amqp091.codec.frames import BODY, OVERHEAD, body_of, frame
 from broker.amqp091.codec.properties import PRIORITY, PROPERTIES_AT, Checked, headers_of
 from broker.amqp10.from_091 import Pair, Translated, annotation, deaths, translated
+from broker.amqp10.head_shape import HeadShapes, Matched
 from broker.amqp10.to_091 import AMQP_TYPE, Converted, converted
 from broker.model.octets import readable
 from understudy.shared.amqp10.decoder import pairs, read_key
 from understudy.shared.amqp10.encoder import write, write_binary, write_list, write_map, write_section
-from understudy.shared.amqp10.sections import DATA, HEADER, MESSAGE_ANNOTATIONS, body_octets, outline, section
+from understudy.shared.amqp10.sections import (
+    DATA,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    body_octets,
+    is_octets,
+    outline,
+    section,
+)
 from understudy.shared.amqp10.types import DecodeError, UByte, UInt, skip
 
 REPLICATION_ID: Final = "x-replication-id"
@@ -54,19 +63,31 @@ def is_stored(raw: bytes) -> bool:
     return raw[1:3] == _ON_CHANNEL_0
 
 
-def incoming(payload: bytes) -> Incoming:
-    """Convert a transfer's payload to its stored form. Raises DecodeError."""
+def incoming(payload: bytes, shapes: HeadShapes | None = None) -> Incoming:
+    """Convert a transfer's payload to its stored form. Raises DecodeError. `shapes`: of the connection's
+    earlier messages."""
+    if shapes is not None:
+        found = shapes.find(payload)
+        if found is not None and is_octets(payload, found.body):
+            return _stored_form(payload, found, found.kept, found.body)
     plan = outline(payload)
     head = payload[: plan.body]
     convert = _converted if plan.body <= _REMEMBERED else converted
     made: Converted = convert(head, bool(plan.data))
-    size = len(made.kept) + len(payload) - plan.body
-    raw = b"\2\0\0%b\0\x3c\0\0%b%b\xce\3\0\0%b%b%b\xce" % (
-        (len(made.properties) + 12).to_bytes(4, "big"), size.to_bytes(8, "big"), made.properties,
-        size.to_bytes(4, "big"), made.kept, payload[plan.body :],
+    if shapes is not None and plan.data:
+        shapes.learn(payload, plan.body, made)
+    return _stored_form(payload, made, plan.body - len(made.kept), plan.body)
+
+
+def _stored_form(payload: bytes, made: Converted | Matched, kept: int, body: int) -> Incoming:
+    """`kept`: start of the sections that are stored; those before the body end with the head."""
+    listed, size = made.properties, len(payload) - kept
+    raw = b"\2\0\0%b\0\x3c\0\0%b%b\xce\3\0\0%b%b\xce" % (
+        (len(listed) + 12).to_bytes(4, "big"), size.to_bytes(8, "big"), listed, size.to_bytes(4, "big"),
+        payload[kept:],
     )  # fmt: skip
-    largest = OVERHEAD + max(size, len(made.properties) + 12)
-    return Incoming(raw, made.kind, made.to, made.subject, largest, made.user_id, len(payload) - plan.body)
+    largest = OVERHEAD + max(size, len(listed) + 12)
+    return Incoming(raw, made.kind, made.to, made.subject, largest, made.user_id, len(payload) - body)
 
 
 def as_0_9_1(raw: bytes) -> bytes:

@@ -37,6 +37,7 @@ from understudy.shared.amqp10.types import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.amqp10.head_shape import HeadShapes
     from broker.amqp10.host import Amqp10Host
     from broker.hooks import LargeMessage
 
@@ -69,6 +70,8 @@ class IncomingHost(Protocol):
 
     @property
     def connection(self) -> Amqp10Host: ...
+    @property
+    def shapes(self) -> HeadShapes: ...
     def credit(self, link: Incoming) -> None: ...
     def gather(self, link: Incoming) -> None: ...
     def flush(self) -> None: ...
@@ -187,7 +190,7 @@ class Incoming:
 
     def _whole(self, delivery: Delivery, payload: bytes, shown: LargeMessage | None = None) -> None:
         try:
-            message = converted(payload)
+            message = converted(payload, self._links.shapes)
             target = self.target or _own_target(message)
             user = message.user_id
             if user is not None and user != self._links.connection.user.encode():

@@ -12,6 +12,7 @@ from proton import Delivery, Event, EventType, Link, Receiver, Sender, Session, 
 
 from broker.amqp091.channel_state.held import Held
 from broker.amqp10.attaching import incoming, outgoing
+from broker.amqp10.head_shape import HeadShapes
 from broker.amqp10.outgoing import BURST, Outgoing
 from broker.amqp10.reply_codes import condition, fault_of
 from broker.errors import AmqpError
@@ -56,7 +57,8 @@ class _TickEnd:
 
 
 class Links:
-    """`held`: output that waits for gates. `gathering`: the link whose messages are not published yet."""
+    """`held`: output that waits for gates. `gathering`: the link whose messages are not published yet.
+    `shapes`: those of the messages that the client sends."""
 
     __slots__ = (
         "_credited",
@@ -69,6 +71,7 @@ class Links:
         "connection",
         "gathering",
         "held",
+        "shapes",
         "starving",
         "turns",
         "unsettled",
@@ -80,6 +83,7 @@ class Links:
         self.held = Held(0)
         self._tick_end = _TickEnd(connection)
         self.gathering: Incoming | None = None
+        self.shapes = HeadShapes()
         self.starving: dict[Outgoing, None] = {}
         """Links stopped by the client's session window or by its unsettled deliveries. They are checked after
         the next input."""
@@ -238,7 +242,8 @@ class Links:
 
     @property
     def octets(self) -> int:
-        return _SESSION * len(self._sessions) + _LINK * len(self._served) + _DELIVERY * self.unsettled
+        here = _SESSION * len(self._sessions) + _LINK * len(self._served) + _DELIVERY * self.unsettled
+        return here + self.shapes.octets
 
     @property
     def unsettled_room(self) -> int:

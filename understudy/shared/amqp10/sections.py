@@ -140,6 +140,29 @@ def body_octets(payload: bytes, plan: Outline) -> bytes:
     return b"".join([payload[start:end] for start, end in plan.data])
 
 
+def is_octets(payload: bytes, at: int) -> bool:
+    """Whether the rest of a message from `at` on is a valid body of octets or text: one section data, or one
+    short amqp-value, without a footer. False if only `outline` can tell."""
+    if not payload.startswith(b"\0\x53", at) or len(payload) - at < 5:
+        return False
+    code, form = payload[at + 2], payload[at + 3]
+    start = at + (8 if form & 0x10 else 5)
+    size = payload[at + 4] if start == at + 5 else int.from_bytes(payload[at + 4 : start], "big")
+    if start + size != len(payload):
+        return False
+    if code == DATA:
+        return form in _BINARIES
+    if code != VALUE or form not in _SIMPLE or size > MOST_LOOKED_AT // 2:
+        return False
+    if form in _BINARIES:
+        return True
+    try:
+        payload[start:].decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def outline(payload: bytes, *, deep: bool = True) -> Outline:
     """The positions of the parts. Sections before the body are not checked inside. Raises DecodeError.
 
