@@ -166,7 +166,6 @@ static int delivery(Run *run, const uint8_t *arguments, const uint8_t *end) {
     } else {
         cell(load, load->deliver_cells, run->now - run->sent_at[load->delivered]);
     }
-    load->delivered++;
     return 0;
 }
 
@@ -174,15 +173,16 @@ static int delivery(Run *run, const uint8_t *arguments, const uint8_t *end) {
 static int header(Run *run, const uint8_t *payload, uint64_t size) {
     Load *load = run->load;
     if (size < 14) return fail(load, "a content header shorter than its fields");
+    run->body_size = u64(payload + 4);
+    run->body_at = 0;
     if (!load->content) {
-        const uint8_t *sent = header_of(load, (load->delivered + load->count - 1) % load->count);
-        if (u64(payload + 4) != u64(sent + 11)) return fail(load, "a body of another size than published");
+        const uint8_t *sent = header_of(load, load->delivered % load->count);
+        if (run->body_size != u64(sent + 11)) return fail(load, "a body of another size than published");
+        if (!run->body_size) load->delivered++;
         return 0;
     }
     memcpy(run->header, payload, size);
     run->header_size = size;
-    run->body_size = u64(payload + 4);
-    run->body_at = 0;
     return 0;
 }
 
@@ -207,18 +207,19 @@ static int identify(Run *run, const uint8_t *payload, uint64_t size) {
     return 0;
 }
 
+/* A message counts as delivered once all of its body is here. */
 static int body(Run *run, const uint8_t *payload, uint64_t size) {
     Load *load = run->load;
-    if (!load->content) return 0;
     if (run->body_at + size > run->body_size) return fail(load, "a body longer than its header says");
     uint64_t skip = 0;
-    if (!run->body_at) {
+    if (load->content && !run->body_at) {
         if (identify(run, payload, size)) return -1;
         skip = 8;
     }
-    if (memcmp(payload + skip, load->content + run->body_at + skip, size - skip))
+    if (load->content && memcmp(payload + skip, load->content + run->body_at + skip, size - skip))
         return fail(load, "a message has another content than it was published with");
     run->body_at += size;
+    if (run->body_at == run->body_size) load->delivered++;
     return 0;
 }
 

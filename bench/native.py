@@ -90,7 +90,8 @@ def run(library: ctypes.CDLL, loads: Sequence[Load]) -> list[Outcome]:
         native.confirm_cells = ctypes.cast(confirm_cells, ctypes.POINTER(ctypes.c_uint32))
         native.deliver_cells = ctypes.cast(deliver_cells, ctypes.POINTER(ctypes.c_uint32))
     if library.run_loads(natives, len(loads)):
-        raise LoadError(next(filter(None, (native.error for native in natives))).decode(errors="replace"))
+        said = next(filter(None, (native.error for native in natives)), b"the loop ended without a reason")
+        raise LoadError(said.decode(errors="replace"))
     for native, load in zip(natives, loads, strict=True):
         if load.amqp10:
             load.amqp10.kept = native.credit, native.session_credit, native.first_id

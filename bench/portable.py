@@ -285,12 +285,13 @@ class Check:
             raise LoadError("a message was delivered twice: it is marked as redelivered")
         if run.load.fanout > 1:
             self.stream = int(payload[5:tag_end])
-        run.delivered += 1
 
     def body(self, payload: bytes) -> None:
+        """A message counts as delivered once all of its body is here."""
         content = self.run.load.content
         assert content is not None
-        if self.body_at + len(payload) > struct.unpack_from(">Q", self.header, 4)[0]:
+        (due,) = struct.unpack_from(">Q", self.header, 4)
+        if self.body_at + len(payload) > due:
             raise LoadError("a body longer than its header says")
         skip = 0
         if not self.body_at:
@@ -299,6 +300,7 @@ class Check:
         if payload[skip:] != content[self.body_at + skip : self.body_at + len(payload)]:
             raise LoadError("a message has another content than it was published with")
         self.body_at += len(payload)
+        self.run.delivered += self.body_at == due
 
     def identify(self, index: int) -> None:
         """Its turn, and its properties."""

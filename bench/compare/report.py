@@ -12,7 +12,14 @@ from xml.sax.saxutils import escape
 from bench.compare.rows import Row
 from bench.compare.systems import COMPARED, MODULES, System
 
-COLORS = ("#d08a3e", "#1f5fa8", "#8a5a2b", "#5b9bd5", "#8fa3b5", "#c2ccd6")
+COLORS = {
+    "rabbitmq": "#d08a3e",
+    "understudy": "#1f5fa8",
+    "rabbitmq-quorum": "#8a5a2b",
+    "understudy-pair": "#5b9bd5",
+    "understudy-pure": "#7d8b99",
+    "understudy-pair-pure": "#b9c4ce",
+}
 WIDTH, NAMES, PANEL, GAP, BAR = 1240, 230, 470, 35, 13
 
 
@@ -192,10 +199,10 @@ def svg(rows: Sequence[Row], systems: Sequence[System], results: Results, about:
     ]
     for at, system in enumerate(systems):
         x = 12 + at * (WIDTH - 20) // max(4, len(systems))
-        parts.append(f'<rect x="{x}" y="12" width="12" height="12" fill="{COLORS[at % len(COLORS)]}"/>')
+        parts.append(f'<rect x="{x}" y="12" width="12" height="12" fill="{COLORS[system.name]}"/>')
         parts.append(f'<text x="{x + 18}" y="22">{escape(system.title)}</text>')
     for row, y in zip(rows, tops, strict=True):
-        for line, words in enumerate(_wrapped(row.title, 36)):
+        for line, words in enumerate(_wrapped(row.title, 34)):
             parts.append(f'<text x="12" y="{y + 11 + 13 * line}">{escape(words)}</text>')
     panels = (("messages a second: more is better", "rate"), ("CPU us a message: less is better", "cpu_us"))
     for at, (title, field) in enumerate(panels):
@@ -230,7 +237,7 @@ def _panel(
         parts.append(f'<text x="{x:.1f}" y="64" text-anchor="middle" fill="#555">{_power(power)}</text>')
     for row, top in zip(rows, tops, strict=True):
         y = top
-        for place, system in enumerate(systems):
+        for system in systems:
             if not _shown(row, system):
                 continue
             figures = results.get((row.name, system.name))
@@ -239,7 +246,7 @@ def _panel(
             else:
                 value = getattr(figures, field)
                 length = max(1.0, (math.log10(value) - low) / (high - low) * wide)
-                color = COLORS[place % len(COLORS)]
+                color = COLORS[system.name]
                 parts.append(
                     f'<rect x="{left}" y="{y}" width="{length:.1f}" height="{BAR - 2}" fill="{color}"/>'
                 )

@@ -71,6 +71,15 @@ def test_a_changed_message_fails_the_load(engine: str, damage: str, complaint: s
         measure(arguments(["--port", str(broker.port), "--engine", engine, *LOAD]))
 
 
+def test_a_run_ends_with_all_of_its_last_message() -> None:
+    """Else the next run begins in the middle of a frame."""
+    large = ["--size", "1000000", "--messages", "20", "--warmup", "5", "--consume", "--verify"]
+    with brokers.alone() as cluster:
+        for engine in ("auto", "python"):
+            options = ["--port", str(cluster.brokers[0].port), "--engine", engine, *large]
+            assert measure(arguments([*options, "--ack-every", "1", "--window", "1"]))["delivered"] == 20
+
+
 @pytest.mark.skipif(native.compiled() is None, reason="no C compiler")
 def test_amqp10_messages_are_counted_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("proton")
