@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.model.patterns import HITS, Matching
+from broker.model.patterns import Matching
 from broker.model.policy import Policy
 from broker.model.queue.arguments import QueueRules, rules_of, value_fault
 from broker.model.queue.origin import follows
@@ -54,9 +54,9 @@ def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
 # -- applying policies
 
 
-def apply_to_all(host: Topology, matching: Matching) -> None:
-    """Apply the current policies to all queues and exchanges. Cheap where the policy is unchanged.
-    `matching`: shared by the caller for all virtual hosts."""
+def apply_to_all(host: Topology) -> None:
+    """Apply the current policies to all queues and exchanges. Cheap where the policy is unchanged."""
+    matching = Matching()
     plain: dict[str, QueueRules] = {}
     of_queues = host.whole.directory.ranked(host.name, QUEUES)
     changed = False
@@ -70,10 +70,11 @@ def apply_to_all(host: Topology, matching: Matching) -> None:
     if changed:
         host._changed()
     for policy in {policy.name: policy for policy in (*of_queues, *of_exchanges)}.values():
-        if policy.pattern in matching.given_up:
+        names = matching.given_up.get(policy.pattern)
+        if names is not None:
             host.whole.warn(
                 f"policy '{policy.name}' in vhost '{host.name}': its pattern reached the match limit for "
-                f"{HITS} names, and applies to no further ones; set a simpler pattern"
+                f"{len(names)} names, such as '{min(names)}', and does not match them; set a simpler pattern"
             )
 
 

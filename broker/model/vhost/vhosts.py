@@ -15,7 +15,6 @@ from broker.errors import InternalError
 from broker.hooks import Hooks
 from broker.model.history.history import History
 from broker.model.history.records import Entry, EntryDelete, EntryPut, HistoryCheckpoint, QueueEnds, Record
-from broker.model.patterns import Matching
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.message_run import Overflow
 from broker.model.queue.origin import follows
@@ -263,9 +262,8 @@ class VirtualHosts(Shared):
         for record in records:
             self._change(record)
         if any(record.kind == POLICY for record in records):
-            matching = Matching()
             for vhost in self:
-                apply_to_all(vhost, matching)
+                apply_to_all(vhost)
         return SCOPE if records else Scope.NONE
 
     def _change(self, record: EntryPut | EntryDelete) -> None:
@@ -311,9 +309,8 @@ class VirtualHosts(Shared):
         for record in self.definitions() if stamped else ():
             if not isinstance(record, EntryPut):
                 self.history.append(record)
-        matching = Matching()
         for vhost in self:
-            apply_to_all(vhost, matching)
+            apply_to_all(vhost)
         for queue in own:
             queue.activate(epoch)
         self._restart_expiries()
