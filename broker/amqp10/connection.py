@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from proton import Collector, Endpoint, Event, EventType, Transport
 from proton import Connection as Engine
 
-from broker.amqp10 import entry
+from broker.amqp10 import deliveries, entry
 from broker.amqp10.host import Amqp10Host
 from broker.amqp10.links import Links
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
@@ -54,14 +54,23 @@ _PUSHED = 64 * 1024
 """Maximum octets of such frames."""
 _FRAME = 10
 _EVENT = 30
+_DELIVERY = 130
 _STEPS = {
-    Event.DELIVERY: 130,
     Event.SESSION_REMOTE_OPEN: 400,
     Event.LINK_REMOTE_OPEN: 400,
     Event.LINK_REMOTE_CLOSE: 400,
     Event.LINK_REMOTE_DETACH: 400,
 }
 """Steps of a frame until the engine has it, and of serving an event, by kind."""
+_SERVED = frozenset(
+    kind.number
+    for kind in (
+        Event.CONNECTION_REMOTE_OPEN, Event.CONNECTION_REMOTE_CLOSE, Event.TRANSPORT_ERROR,
+        Event.SESSION_REMOTE_OPEN, Event.SESSION_REMOTE_CLOSE, Event.LINK_FLOW, Event.LINK_REMOTE_OPEN,
+        Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH,
+    )
+)  # fmt: skip
+"""Numbers of the events that are served, besides that of a delivery."""
 _SHORTEST_IDLE = 0.2
 """Seconds. A peer that wants heartbeats more often would keep the broker from its work."""
 _CONNECTION = 24_000
@@ -281,16 +290,26 @@ class Amqp10Connection(Amqp10Host):
         if self._serving:
             return
         self._serving, share = True, self.settings.share
+        collector = deliveries.pointer(self._collector)
         try:
             while (
                 self.step is not Amqp10Step.HELD
                 and self.spent <= share
-                and (event := self._collector.peek()) is not None
+                and (event := deliveries.next_event(collector))
             ):
-                kind = event.type
-                self.spent += _STEPS.get(kind, _EVENT)
-                self._event(kind, event)
-                self._collector.pop()
+                number = deliveries.kind_of(event)
+                if number == deliveries.DELIVERY:
+                    self.spent += _DELIVERY
+                    if self.step is Amqp10Step.RUNNING or self.step is Amqp10Step.CLOSING:
+                        self.links.delivery(deliveries.delivery_of(event))
+                elif number in _SERVED:
+                    wrapped = deliveries.event_of(event)
+                    kind = wrapped.type
+                    self.spent += _STEPS.get(kind, _EVENT)
+                    self._event(kind, wrapped)
+                else:
+                    self.spent += _EVENT
+                deliveries.drop_event(collector)
         finally:
             self._serving = False
 
@@ -307,7 +326,7 @@ class Amqp10Connection(Amqp10Host):
             self.let_go()
             self.pull()
             self.finish()
-        elif self.step is Amqp10Step.RUNNING or (self.step is Amqp10Step.CLOSING and kind is Event.DELIVERY):
+        elif self.step is Amqp10Step.RUNNING:
             self.links.event(kind, event)
 
     def admitted(self, now: float) -> None:

@@ -26,6 +26,7 @@ from understudy.shared.amqp10.sections import (
     MESSAGE_ANNOTATIONS,
     body_octets,
     is_octets,
+    is_plain,
     outline,
     section,
 )
@@ -166,15 +167,22 @@ def _annotated(written: list[bytes], added: tuple[Pair, ...]) -> bytes:
     return write_section(MESSAGE_ANNOTATIONS, write_map([*written, *(pair for _, pair in added)]))
 
 
+@lru_cache(maxsize=256)
+def _added(added: tuple[Pair, ...]) -> bytes:
+    """The annotations of a message that has none of its own."""
+    return _annotated([], added)
+
+
 def _stored(raw: bytes, body: bytes, added: tuple[Pair, ...]) -> bytes:
     """The sections of an AMQP 1.0 message with added annotations, which replace those of the same name.
     Raises DecodeError if it is not one."""
-    outline(body, deep=False)
+    if not is_plain(body):
+        outline(body, deep=False)
     if raw.find(b"-death", 0, int.from_bytes(raw[3:7], "big")) >= 0:
         added += deaths(headers_of(raw))
     code, value = section(body, 0, len(body))
     if code != MESSAGE_ANNOTATIONS:
-        return _annotated([], added) + body
+        return _added(added) + body
     at, stop, count = pairs(body, value + 1, len(body), 4 if body[value] & 0x10 else 1)
     written = []
     for _ in range(count):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from proton import Condition, Delivery, Receiver
+from proton import Condition, Receiver
 
 from broker.amqp091.codec.properties import Checked, headers_of
+from broker.amqp10 import deliveries
 from broker.amqp10.conversion import Incoming as Message
 from broker.amqp10.conversion import incoming as converted
+from broker.amqp10.deliveries import Delivery
 from broker.amqp10.reply_codes import fault_of
 from broker.errors import AmqpError
 from broker.model.routing.publish_route import PublishRoute
@@ -86,7 +88,7 @@ class Incoming:
 
     __slots__ = (
         "_buffer", "_held", "_in_doubt", "_key", "_largest", "_links", "_messages", "_next", "_octets",
-        "_parts", "_run", "_shown", "_shown_at", "link", "producer", "target",
+        "_parts", "_pointer", "_run", "_shown", "_shown_at", "link", "producer", "target",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,7 @@ class Incoming:
     ) -> None:
         self._links = links
         self.link = link
+        self._pointer = deliveries.pointer(link)
         self.target = target
         self.producer = producer
         self._next = 1
@@ -119,33 +122,33 @@ class Incoming:
 
     def delivery(self, delivery: Delivery) -> None:
         """A transfer has arrived, or the client settled one. Raises Fault if it ends the connection."""
-        if not delivery.readable:
-            if delivery.settled:
-                delivery.settle()
-            return
-        link = self.link
-        if link.credit <= 0:  # the credit still counts transfers that have arrived and are not taken
+        if not deliveries.readable(delivery):
+            return  # `_settle` finds out whether the client has settled it
+        link = self._pointer
+        if (
+            deliveries.credit(link) <= 0
+        ):  # the credit still counts transfers that have arrived and are not taken
             self._links.fail(self, Fault(TRANSFER_LIMIT, "a transfer without credit"))
             return
-        if delivery.aborted:
+        if deliveries.aborted(delivery):
             self._forget_parts()
-            link.advance()
-            delivery.settle()
+            deliveries.advance(link)
+            deliveries.settle(delivery)
             self._links.credit(self)
             return
-        part = link.recv(delivery.pending) or b""
+        part = deliveries.received(link, delivery)
         limit = self._links.connection.settings.message_max
         if self._octets + len(part) > limit:
             self._links.fail(self, Fault(MESSAGE_SIZE, f"message larger than the maximum of {limit} octets"))
-        elif delivery.partial:
+        elif deliveries.partial(delivery):
             self._collect(part)
         else:
-            payload = b"".join((*self._parts, part))
+            payload = b"".join((*self._parts, part)) if self._parts else part
             if self._shown is not None:
                 self._shown.piece(part)
             shown, self._shown = self._shown, None
             self._forget_parts()
-            link.advance()
+            deliveries.advance(link)
             self._links.credit(self)
             if shown is None:
                 self._whole(delivery, payload)
@@ -155,7 +158,7 @@ class Incoming:
             shown.dropped()
             self._links.flush()
 
-    def _collect(self, part: bytes | bytearray) -> None:
+    def _collect(self, part: bytes) -> None:
         """Collect a part of an incomplete message. From now on an alarm stops reading from the client."""
         if not part:
             return
@@ -255,7 +258,7 @@ class Incoming:
 
     def _publish_to(self, route: PublishRoute, run: _Run) -> Steps[None]:
         connection, kind = self._links.connection, run.kind
-        outcome = Delivery.ACCEPTED if route.queues else Delivery.RELEASED
+        outcome = deliveries.ACCEPTED if route.queues else deliveries.RELEASED
 
         def publish(part: PublishRoute, messages: list[bytes], at: int) -> Published:
             done = connection.vhost.publish(
@@ -273,7 +276,7 @@ class Incoming:
             if done.accepted < count:
                 full = Fault(LIMIT, "a queue is full, and refuses more")
                 self._hold(
-                    Need.NONE, run.deliveries[at + done.accepted : at + count], Delivery.REJECTED, full
+                    Need.NONE, run.deliveries[at + done.accepted : at + count], deliveries.REJECTED, full
                 )
 
         return publish_in_turns(route, run.messages, connection.settings.share, publish, report)
@@ -282,10 +285,12 @@ class Incoming:
 
     def _hold(self, need: Need, run: list[Delivery], outcome: int, why: Fault | None = None) -> None:
         """Send the outcome when it is safe, for the deliveries that the client has not settled already."""
+        if not self._links.serves(self):
+            return
         unsettled = []
         for delivery in run:
-            if delivery.settled:
-                delivery.settle()
+            if deliveries.settled(delivery):
+                deliveries.settle(delivery)
             else:
                 unsettled.append(delivery)
         if unsettled:
@@ -302,13 +307,14 @@ class Incoming:
         if self._links.serves(self):
             for delivery in run:
                 if why is not None:
-                    delivery.local.condition = Condition(why.condition, why.text)
-                delivery.update(outcome)
-                delivery.settle()
+                    deliveries.refuse(delivery, Condition(why.condition, why.text))
+                elif not deliveries.settled(delivery):
+                    deliveries.update(delivery, outcome)
+                deliveries.settle(delivery)
             self._links.connection.sent(0)
 
     def _reject(self, run: list[Delivery], why: Fault) -> None:
-        self._settle(run, Delivery.REJECTED, why)
+        self._settle(run, deliveries.REJECTED, why)
 
     # -- credit
 

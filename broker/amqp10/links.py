@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proton import Delivery, Event, EventType, Link, Receiver, Sender, Session, Terminus
+from proton import Event, EventType, Link, Receiver, Sender, Session, Terminus
 
 from broker.amqp091.channel_state.held import Held
+from broker.amqp10 import deliveries
 from broker.amqp10.attaching import incoming, outgoing
+from broker.amqp10.deliveries import Delivery, Pointer
 from broker.amqp10.head_shape import HeadShapes
 from broker.amqp10.outgoing import BURST, Outgoing
 from broker.amqp10.reply_codes import condition, fault_of
@@ -63,6 +65,7 @@ class Links:
     __slots__ = (
         "_credited",
         "_need",
+        "_pointers",
         "_served",
         "_sessions",
         "_tick_end",
@@ -92,12 +95,14 @@ class Links:
         self.unsettled = 0
         """Deliveries not settled by both ends."""
         self._served: dict[Link, Incoming | Outgoing] = {}
+        self._pointers: dict[Pointer, Incoming | Outgoing] = {}
+        """The same by the pointers to the links."""
         self._sessions: dict[Session, int] = {}
         """For each session, the octets left unsent by dropped links, which the engine counts forever."""
         self._uncounted: dict[Session, None] = {}
         """Sessions with dropped links whose remaining octets are not known yet."""
         self._credited: dict[Incoming, None] = {}
-        self._to_settle: list[tuple[Outgoing, Delivery]] = []
+        self._to_settle: list[tuple[Outgoing, Delivery, int]] = []
         self._need = Need.NONE
         """The need of `_to_settle`."""
 
@@ -108,11 +113,9 @@ class Links:
     # -- events
 
     def event(self, kind: EventType, event: Event) -> None:
-        """An event of a session, a link or a delivery."""
+        """An event of a session or a link."""
         context = event.context
-        if kind is Event.DELIVERY and isinstance(context, Delivery):
-            self._delivery(context, event.link)
-        elif isinstance(context, Receiver | Sender):
+        if isinstance(context, Receiver | Sender):
             self._link(kind, context)
         elif isinstance(context, Session):
             if kind is Event.SESSION_REMOTE_OPEN:
@@ -132,13 +135,13 @@ class Links:
         elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
             self._detach(link, closed=kind is Event.LINK_REMOTE_CLOSE)
 
-    def _delivery(self, delivery: Delivery, link: Receiver | Sender | None) -> None:
-        served = None if link is None else self._served.get(link)
-        if served is None:
-            if delivery.readable:  # of a link that is being closed
-                _forget(delivery)
-            return
-        served.delivery(delivery)
+    def delivery(self, delivery: Delivery) -> None:
+        """An event of a delivery."""
+        served = self._pointers.get(deliveries.link_of(delivery))
+        if served is not None:
+            served.delivery(delivery)
+        elif deliveries.readable(delivery):  # of a link that is being closed
+            _forget(delivery)
 
     def _attach(self, link: Receiver | Sender) -> None:
         self.flush()
@@ -146,7 +149,7 @@ class Links:
             if len(self._served) >= LINKS_MAX:
                 raise Fault(LIMIT, f"more than {LINKS_MAX} links on one connection")
             served = incoming(self, link) if isinstance(link, Receiver) else outgoing(self, link)
-            self._served[link] = served
+            self._served[link] = self._pointers[deliveries.pointer(link)] = served
             served.open()
         except AmqpError as error:
             self._refuse(link, fault_of(error))
@@ -156,6 +159,7 @@ class Links:
     def _refuse(self, link: Receiver | Sender, fault: Fault) -> None:
         """Answer with an attach without target or source, and a detach with the reason."""
         self._served.pop(link, None)
+        self._pointers.pop(deliveries.pointer(link), None)
         mine = link.target if isinstance(link, Receiver) else link.source
         mine.type = Terminus.UNSPECIFIED
         self._log(link, "refused", fault)
@@ -212,6 +216,7 @@ class Links:
 
     def _drop(self, served: Incoming | Outgoing) -> None:
         self._served.pop(served.link, None)
+        self._pointers.pop(deliveries.pointer(served.link), None)
         self._credited.pop(served, None)  # type: ignore[arg-type]
         self.starving.pop(served, None)  # type: ignore[arg-type]
         self.turns.pop(served, None)  # type: ignore[arg-type]
@@ -279,14 +284,14 @@ class Links:
         self.held.reply(b"", need, self.connection.vhost.history.position, lambda: later(after))
         self.connection.broker.holding[self] = None
 
-    def settle(self, served: Outgoing, delivery: Delivery, need: Need) -> None:
+    def settle(self, served: Outgoing, delivery: Delivery, number: int, need: Need) -> None:
         """Tell the client that the effect of its outcome is complete, once that is safe."""
-        self._to_settle.append((served, delivery))
+        self._to_settle.append((served, delivery, number))
         self._need = max(self._need, need)
 
-    def settle_later(self, served: Outgoing, delivery: Delivery) -> None:
+    def settle_later(self, served: Outgoing, delivery: Delivery, number: int) -> None:
         """Like `settle`, in the middle of a tick, once what has happened so far is durable."""
-        self.hold(Need.DURABLE, lambda: self._settled([(served, delivery)]))
+        self.hold(Need.DURABLE, lambda: self._settled([(served, delivery, number)]))
 
     def _settle_now(self) -> None:
         settling, self._to_settle = self._to_settle, []
@@ -295,10 +300,10 @@ class Links:
             self.connection.vhost.history.gather()
         self.hold(need, lambda: self._settled(settling))
 
-    def _settled(self, settling: list[tuple[Outgoing, Delivery]]) -> None:
-        for served, delivery in settling:
+    def _settled(self, settling: list[tuple[Outgoing, Delivery, int]]) -> None:
+        for served, delivery, number in settling:
             if self.serves(served):
-                served.settle(delivery)
+                served.settle(delivery, number)
         self._feed_starving()
         self.connection.sent(0)
 
@@ -394,13 +399,11 @@ class Links:
 def _forget(delivery: Delivery) -> None:
     """Discard a delivery of a closing link, or the engine would keep it. It is rejected once complete, for
     the link's own reason: Proton's `BlockingSender` treats a settled delivery without outcome as sent."""
-    link = delivery.link
-    if not delivery.aborted:
-        link.recv(delivery.pending)
-        if delivery.partial:
+    pointer = deliveries.link_of(delivery)
+    if not deliveries.aborted(delivery):
+        deliveries.received(pointer, delivery)
+        if deliveries.partial(delivery):
             return
-    link.advance()
-    if link.condition is not None:
-        delivery.local.condition = link.condition
-    delivery.update(Delivery.REJECTED)
-    delivery.settle()
+    deliveries.advance(pointer)
+    deliveries.refuse(delivery, deliveries.link_at(pointer).condition)
+    deliveries.settle(delivery)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from proton import Delivery, Sender
+from proton import Sender
 
 from broker.amqp091.channel_state.delivery import fit
 from broker.amqp091.channel_state.unacked import need_of_dequeue
+from broker.amqp10 import deliveries
 from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
+from broker.amqp10.deliveries import ACCEPTED, MODIFIED, REJECTED, RELEASED, Delivery
 from broker.model.history.records import Entry
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.requeueing import DeliveredBatch
@@ -53,8 +55,8 @@ class OutgoingHost(Protocol):
     @property
     def piled_up(self) -> int: ...
     def wait_turn(self, link: Outgoing) -> None: ...
-    def settle(self, served: Outgoing, delivery: Delivery, need: Need) -> None: ...
-    def settle_later(self, served: Outgoing, delivery: Delivery) -> None: ...
+    def settle(self, served: Outgoing, delivery: Delivery, number: int, need: Need) -> None: ...
+    def settle_later(self, served: Outgoing, delivery: Delivery, number: int) -> None: ...
     def at_end_of_tick(self, what: Callable[[], None]) -> None: ...
     def hold(self, need: Need, after: Callable[[], None]) -> None: ...
     def serves(self, served: Outgoing) -> bool: ...
@@ -66,8 +68,9 @@ class Outgoing:
     with it."""
 
     __slots__ = (
-        "_burst", "_draining", "_largest", "_links", "_most", "_number", "_open", "_settling", "_staged",
-        "_temporary", "_unacked", "_wants_id", "consumer", "link", "queue",
+        "_burst", "_draining", "_largest", "_links", "_most", "_number", "_numbers", "_open",
+        "_pointer", "_settling", "_staged", "_temporary", "_unacked", "_wants_id", "consumer", "link",
+        "queue",
     )  # fmt: skip
     __deletable__ = ("consumer",)
 
@@ -83,6 +86,7 @@ class Outgoing:
     ) -> None:
         self._links = links
         self.link = link
+        self._pointer = deliveries.pointer(link)
         self.consumer = Consumer(link.name, self, no_ack=settled)
         self.queue = queue
         self._wants_id = wants_id
@@ -90,6 +94,8 @@ class Outgoing:
         """Maximum octets of a message that the client accepts; 0 for any."""
         self._temporary = temporary
         self._number = 0
+        self._numbers: dict[Delivery, int] = {}
+        """The deliveries that are not settled here."""
         self._unacked: dict[int, Entry] = {}
         self._settling: set[int] = set()
         """Deliveries with an outcome that are settled once that is safe."""
@@ -195,22 +201,21 @@ class Outgoing:
 
     def _send(self, entry: Entry) -> bool:
         """Send one message. Returns False if the link must be closed."""
-        link = self.link
+        link = self._pointer
         payload = self._payload(self.queue, entry)
         if 0 < self._largest < len(payload):
             self._open = False
             self._links.at_end_of_tick(lambda: self._too_large(len(payload)))  # not during dispatch
             return False
         self._number += 1
-        delivery = link.delivery(str(self._number))
-        link.stream(payload)
+        delivery = deliveries.sent(link, b"%d" % self._number, payload)
         if self.consumer.no_ack:
-            delivery.settle()
+            deliveries.settle(delivery)
         else:
-            delivery.number = self._number
+            self._numbers[delivery] = self._number
             self._unacked[self._number] = entry
             self._links.unsettled += 1
-        link.advance()
+        deliveries.advance(link)
         self._links.connection.sent(len(payload))
         return True
 
@@ -245,53 +250,56 @@ class Outgoing:
 
     def delivery(self, delivery: Delivery) -> None:
         """The client has updated a delivery."""
-        if not delivery.updated:
+        if not deliveries.updated(delivery):
             return
-        number = getattr(delivery, "number", 0)
-        state, settled = delivery.remote_state, delivery.settled
+        number = self._numbers.get(delivery, 0)
+        state, settled = deliveries.remote_state(delivery), deliveries.settled(delivery)
         if not settled and state not in _FINAL:
             return
         entry = self._unacked.pop(number, None)
         if entry is None:
             if settled:
-                self.settle(delivery)
+                self.settle(delivery, number)
             return  # it has an outcome, and is settled once that is safe
-        need = self._outcome(entry, state, delivery)
+        need = self._outcome(entry, state, delivery, number)
         if settled:
             self._links.unsettled -= 1
-            delivery.settle()
+            if self._numbers.pop(delivery, 0):
+                deliveries.settle(delivery)
         else:
             self._settling.add(number)
-            delivery.update(state)
+            deliveries.update(delivery, state)
             if need is not None:
-                self._links.settle(self, delivery, need)
+                self._links.settle(self, delivery, number, need)
 
-    def _dead_lettered(self, delivery: Delivery) -> None:
+    def _dead_lettered(self, delivery: Delivery, number: int) -> None:
         """A rejected message has become a dead letter."""
-        if self._links.serves(self) and getattr(delivery, "number", 0) in self._settling:
-            self._links.settle_later(self, delivery)
+        if self._links.serves(self) and number in self._settling:
+            self._links.settle_later(self, delivery, number)
 
-    def settle(self, delivery: Delivery) -> None:
+    def settle(self, delivery: Delivery, number: int) -> None:
         """Settle: the effect of the outcome is safe, or the client has settled. Idempotent."""
-        number = getattr(delivery, "number", 0)
         if number in self._settling:
             self._settling.discard(number)
             self._links.unsettled -= 1
-        delivery.settle()
+        if self._numbers.get(delivery) == number:
+            del self._numbers[delivery]
+            deliveries.settle(delivery)
 
-    def _outcome(self, entry: Entry, state: int, delivery: Delivery) -> Need | None:
+    def _outcome(self, entry: Entry, state: int, delivery: Delivery, number: int) -> Need | None:
         """Apply the client's outcome to the message. Returns what our settlement waits for; None for a dead
         letter that is not made yet."""
         queue = self.queue
-        reject = state == Delivery.REJECTED or (state == Delivery.MODIFIED and delivery.remote.undeliverable)
-        if state == Delivery.ACCEPTED:
+        reject = state == REJECTED or (state == MODIFIED and deliveries.undeliverable(delivery))
+        if state == ACCEPTED:
             queue.acknowledge([entry])
         elif reject:
-            after = None if delivery.settled else partial(self._dead_lettered, delivery)
+            settled = deliveries.settled(delivery)
+            after = None if settled else partial(self._dead_lettered, delivery, number)
             if not queue.drop([entry], Reason.REJECTED, after=after):
                 return None
         else:
-            failed = state == Delivery.MODIFIED and delivery.remote.failed
+            failed = state == MODIFIED and deliveries.failed(delivery)
             queue.requeue([entry], failed=failed)
             return Need.NONE
         return Need.DURABLE if reject and queue.rules.dead_letters else need_of_dequeue(queue)
@@ -377,6 +385,7 @@ class Outgoing:
         self._links.unsettled -= self._unsettled
         self._unacked, self._staged = {}, []
         self._settling.clear()
+        self._numbers.clear()
 
 
-_FINAL = frozenset((Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED))
+_FINAL = frozenset((ACCEPTED, REJECTED, RELEASED, MODIFIED))

@@ -143,7 +143,8 @@ def test_every_import_is_a_declared_dependency() -> None:
         for requirement in [*PROJECT["dependencies"], *extras["spark"], *extras["amqp10"]]
     }
     own = {*PACKAGES, *sys.stdlib_module_names}
-    brought = {"proton": ["python-qpid-proton"], **packages_distributions()}  # it may not be installed
+    binding = {key: ["python-qpid-proton"] for key in ("proton", "cproton_ffi")}  # it may not be installed
+    brought = {**binding, **packages_distributions()}
     brought_by_spark = {"numpy", "pyarrow", "py4j", "google"}
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for name in imported(ast.parse(path.read_text())) - own - brought_by_spark:

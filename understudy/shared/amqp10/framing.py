@@ -7,7 +7,9 @@ written in C, gets only complete frames.
 
 from __future__ import annotations
 
+import re
 import struct
+from functools import lru_cache
 from typing import cast
 
 from understudy.shared.amqp10.conditions import DECODE, FRAMING, HANDLE_IN_USE, LIMIT, NOT_ALLOWED, Fault
@@ -36,6 +38,10 @@ _NAMES = {
     b"amqp:transfer:list": 0x14, b"amqp:disposition:list": 0x15, b"amqp:detach:list": 0x16,
     b"amqp:end:list": 0x17, b"amqp:close:list": 0x18,
 }  # fmt: skip
+_USUAL_TRANSFER = b"\x00\x53\x14\xc0"
+_UINTS = {0x43: 1, 0x52: 2, 0x70: 5}
+"""Octets of a uint by its format code, which is among them."""
+_plain = re.compile(rb"[\x40-\x43]|\x52.|\x70.{4}|\x56[\0\1]", re.DOTALL)
 _WORDS = {code: name.decode().split(":")[1] for name, code in _NAMES.items()}
 
 head = struct.Struct(">IBB").unpack_from
@@ -65,6 +71,8 @@ def check(buf: bytes, at: int, end: int) -> tuple[int, int]:
     start = at + buf[at + 4] * 4
     if start == end:
         return 0, 0
+    if _is_usual_transfer(buf, start, end):
+        return _TRANSFER, start + 3
     try:
         code, body = _descriptor(buf, start, end)
         if buf[body : body + 1] not in (b"\x45", b"\xc0", b"\xd0"):
@@ -78,6 +86,34 @@ def check(buf: bytes, at: int, end: int) -> tuple[int, int]:
     if stop != end and code != _TRANSFER:
         raise Fault(FRAMING, f"{end - stop} octets behind a performative that has no payload")
     return code, body
+
+
+def _is_usual_transfer(buf: bytes, at: int, end: int) -> bool:
+    """Whether a valid transfer begins at `at`, as most clients write it: a short list of a handle, a delivery
+    id, a tag, and plain values. False if it has to be looked at whole."""
+    if not buf.startswith(_USUAL_TRANSFER, at) or at + 6 >= end:
+        return False
+    stop, count = at + 5 + buf[at + 4], buf[at + 5]
+    if stop > end:
+        return False
+    at += 6
+    for _ in (0, 1):
+        width = _UINTS.get(buf[at], 0) if at < stop else 0
+        if not width:
+            return False
+        at += width
+    if at + 1 >= stop or buf[at] != 0xA0:
+        return False
+    at += 2 + buf[at + 1]
+    return at <= stop and 3 + _plain_values(buf[at:stop]) == count
+
+
+@lru_cache(maxsize=256)
+def _plain_values(octets: bytes) -> int:
+    """The number of values in fields that are nothing but null, booleans and uints; else a number that no
+    list has."""
+    values = _plain.findall(octets)
+    return len(values) if sum([len(value) for value in values]) == len(octets) else 1000
 
 
 def _descriptor(buf: bytes, at: int, end: int) -> tuple[int, int]:

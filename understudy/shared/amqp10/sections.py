@@ -163,6 +163,27 @@ def is_octets(payload: bytes, at: int) -> bool:
     return True
 
 
+def is_plain(payload: bytes) -> bool:
+    """Whether `outline` finds no fault in a message, as far as a quick look can tell: its sections are
+    written as usual, and its body is octets or text (see `is_octets`)."""
+    at, last, end = 0, HEADER - 1, len(payload)
+    while at + 5 < end:
+        code, form = payload[at + 2], payload[at + 3]
+        if code >= DATA:
+            return is_octets(payload, at)
+        if payload[at] or payload[at + 1] != 0x53 or code <= last or form not in _FORMS[code]:
+            return False
+        if form == 0x45:
+            at += 4
+        else:
+            width = 4 if form & 0x10 else 1
+            at += 4 + width + int.from_bytes(payload[at + 4 : at + 4 + width], "big")
+        if at > MOST_AROUND:
+            return False
+        last = code
+    return False
+
+
 def outline(payload: bytes, *, deep: bool = True) -> Outline:
     """The positions of the parts. Sections before the body are not checked inside. Raises DecodeError.
 
