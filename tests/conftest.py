@@ -42,8 +42,20 @@ _left: list[str] = []
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTEST_SEED"] = str(SEED)
+    os.environ.setdefault(
+        "UNDERSTUDY_COMPILE", "0"
+    )  # wheels of tests are plain, unless a test says otherwise
     os.environ[RUN_MARK] = f"{os.getpid()}.{SEED}"
     random.seed(SEED)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of marked tests imports only the files that mark some: the others are most of the tree."""
+    from tests.tiers import marks_none_of
+
+    if not collection_path.name.startswith("test_"):
+        return None
+    return marks_none_of(config.getoption("markexpr"), collection_path) or None
 
 
 def pytest_report_header(config: pytest.Config) -> str:

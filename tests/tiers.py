@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+
+_HELPERS = "tests.tiers"
+"""A file that imports this has tests that `make test-system` runs."""
+
+
+def marks_none_of(expression: str, file: Path) -> bool:
+    """No test in the file can be one that `-m EXPRESSION` selects: none of its marks is named there."""
+    words = set(re.findall(r"\w+", expression))
+    if not words or "not" in words:
+        return False
+    text = file.read_text()
+    return _HELPERS not in text and not any(f"mark.{word}" in text for word in words - {"and", "or"})
 
 
 def sweep(step: str, *, sample: int, whole: int = 1) -> pytest.MarkDecorator:

@@ -92,6 +92,13 @@ def test_a_page_says_how_expected_texts_are_rewritten() -> None:
     assert found
 
 
+def test_marks_of_tests_are_named_in_their_files() -> None:
+    """`tests.tiers.marks_none_of` goes by that: a mark that another module gives would be overlooked."""
+    mark = re.compile(r"mark\.(system|tools|smoke|cluster|soak)\b")
+    modules = [file for file in ROOT.glob("tests/**/*.py") if not file.name.startswith("test_")]
+    assert [file.name for file in modules if mark.search(file.read_text())] == ["tiers.py"]
+
+
 def test_the_readme_is_short() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 120
