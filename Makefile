@@ -4,6 +4,7 @@ BIN     := $(VENV)/bin
 RUNS    := $(VENV)/.installed-to-run
 STAMP   := $(VENV)/.installed
 DOCS    := $(VENV)/.installed-docs
+WHEEL   := $(VENV)/.installed-wheel
 SOURCES := understudy broker ha spark resource_agent
 MESSAGES ?= 60000
 SEEDS    ?= 1000
@@ -21,17 +22,21 @@ SYSTEM   := system or tools
 MEASURED := $(BIN)/python scripts/measure.py
 PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min=0.5
 
+# Installs of this checkout run its source, and wheels of tests are plain: nothing is compiled but by the targets for it.
+export UNDERSTUDY_COMPILE := 0
+
 # Hundreds of the processes that the tests start would compile all of the source each time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo test compiled test-compiled test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-hostile sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo test compiled test-compiled wheel test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-hostile sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
 	@echo "make demo MESSAGES=200000     the same with more messages"
 	@echo "make test                     the tests, at most 8 minutes (ARGS='-k link -x' goes to pytest; WORKERS=0: in one process)"
 	@echo "make test-compiled            the tests of brokers, nodes and clients with compiled modules (it needs gcc)"
+	@echo "make wheel                    a wheel with compiled modules for this Python and machine, in dist, checked away from the tree (it needs gcc)"
 	@echo "make test-system              the longer tests: more failovers of real processes, Spark jobs, seeds of the simulation; as root deploy/ and test-cluster-smoke"
 	@echo "make test-cluster             Pacemaker, corosync, fencing and a virtual IP on machines in containers, and all that may go wrong (root, Debian; it installs what it needs)"
 	@echo "make test-cluster-smoke       five cases of these, and partitions of real nodes in network namespaces (root)"
@@ -71,6 +76,9 @@ $(STAMP): $(RUNS)
 
 $(DOCS): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]' && touch $(DOCS)
+
+$(WHEEL): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[wheel]' && touch $(WHEEL)
 
 java:
 	@sh scripts/ensure_java.sh >/dev/null
@@ -143,6 +151,9 @@ compiled: $(STAMP)
 
 test-compiled: compiled
 	@UNDERSTUDY_COMPILED=$(CURDIR)/build/compiled $(MEASURED) "make test-compiled" $(PYTEST) $(COMPILED_TESTS) $(ARGS)
+
+wheel: $(WHEEL)
+	@$(BIN)/python -m scripts.compiled.wheel $(ARGS)
 
 sim: $(STAMP)
 ifneq ($(COMPILED),)

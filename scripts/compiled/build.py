@@ -11,10 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
+INCLUDE = sysconfig.get_paths()["include"]
+FLAGS = ("-fPIC", "-fvisibility=hidden", "-w", "-DNDEBUG", "-fwrapv")
 SLICES = Path(__file__).with_name("slices.h")
 MYPY = (
     "--config-file=", "--ignore-missing-imports", "--no-site-packages",
@@ -42,7 +45,9 @@ def compiler() -> str:
     """The C compiler. Raises CannotCompile."""
     found = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
     if found is None:
-        raise CannotCompile("no C compiler: install gcc")
+        raise CannotCompile("there is no C compiler (install gcc)")
+    if not Path(INCLUDE, "Python.h").is_file():
+        raise CannotCompile(f"there is no Python.h in {INCLUDE} (install the headers, python3-dev)")
     return found
 
 
@@ -56,10 +61,8 @@ def compile_modules(
     """Compile `modules`, whose rewritten source is below `source`, into libraries below `target`. Object
     files are kept in `objects`, and used again for equal C. Raises CannotCompile."""
     cc = compiler()
-    flags = (f"-O{level}", "-fPIC", "-w", "-DNDEBUG", "-fwrapv", "-include", str(SLICES))
     from mypyc.build import mypycify
 
-    include = sysconfig.get_paths()["include"]
     said = StringIO()  # warnings, that generators are worked off at once, say
     try:
         with chdir(source), redirect_stdout(said):
@@ -67,31 +70,49 @@ def compile_modules(
             extensions = mypycify(options, opt_level=level, debug_level="0", multi_file=True, target_dir="c")
     except SystemExit:
         raise CannotCompile(said.getvalue()) from None
-    for_file = {
-        file: [*flags, *(f"-I{source / d}" for d in (include, *one.include_dirs)), *one.extra_compile_args]
-        for one in extensions
-        for file in one.sources
-    }
+    files = sorted({source / file for one in extensions for file in one.sources}, key=_size, reverse=True)
+    folders = sorted({folder for one in extensions for folder in one.include_dirs})
+    flags = [f"-O{level}", *FLAGS, *(f"-I{source / folder}" for folder in (INCLUDE, *folders))]
+    header, all_headers = _headers(source / "c")
+    same = digest(_run([cc, "--version"], source), sys.version.encode(), repr(flags).encode(), all_headers)
+    if Path(cc).name == "gcc":  # another compiler reads the header each time
+        _run([cc, *flags, "-x", "c-header", str(header), "-o", f"{header}.gch"], source)
 
-    def compiled(file: str) -> Path:
-        text = _run([cc, "-E", "-P", *for_file[file], file], source)
-        made = objects / f"{digest(text, *map(str.encode, flags[:-1]))}.o"
+    def compiled(file: Path) -> Path:
+        made = objects / f"{digest(same.encode(), file.read_bytes())}.o"
         if not made.exists():
             part = made.with_suffix(".part")
-            _run([cc, "-c", *for_file[file], file, "-o", str(part)], source)
+            _run([cc, "-c", *flags, "-include", str(header), str(file), "-o", str(part)], source)
             part.rename(made)
         return made
 
-    objects.mkdir(parents=True, exist_ok=True)
-    print(f"compiling {len(modules)} modules, in {len(for_file)} files of C", file=sys.stderr, flush=True)
-    with ThreadPoolExecutor(jobs) as pool:
-        made = dict(zip(for_file, pool.map(compiled, for_file), strict=True))
-    for one in extensions:
-        library = target / f"{one.name.replace('.', '/')}{SUFFIX}"
+    def linked(name: str, sources: Sequence[str]) -> None:
+        library = target / f"{name.replace('.', '/')}{SUFFIX}"
         library.parent.mkdir(parents=True, exist_ok=True)
-        _run([cc, "-shared", *(str(made[file]) for file in one.sources), "-o", str(library)], source)
+        parts = (str(made[source / file]) for file in sources)
+        _run([cc, "-shared", "-s", *parts, "-o", str(library)], source)
+
+    objects.mkdir(parents=True, exist_ok=True)
+    print(f"compiling {len(modules)} modules, in {len(files)} files of C", file=sys.stderr, flush=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        made = dict(zip(files, pool.map(compiled, files), strict=True))
+        list(pool.map(linked, (one.name for one in extensions), (one.sources for one in extensions)))
     names = {one.name for one in extensions}
     return Made(sorted(names - set(modules)), set(made.values()))
+
+
+def _headers(folder: Path) -> tuple[Path, bytes]:
+    """A header with all that each file of C includes, to be compiled once; and the text of these."""
+    headers = sorted(folder.glob("__native*.h"))
+    header = folder / "all.h"
+    lines = (f'#include "{file.name}"\n' for file in headers)
+    header.write_text(SLICES.read_text() + "".join(lines))
+    return header, b"".join([version("mypy").encode(), *(file.read_bytes() for file in (header, *headers))])
+
+
+def _size(file: Path) -> int:
+    """The largest first, so that no processor has one left at the end."""
+    return file.stat().st_size
 
 
 def digest(*parts: bytes) -> str:
@@ -101,5 +122,6 @@ def digest(*parts: bytes) -> str:
 def _run(command: list[str], folder: Path) -> bytes:
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True)
     if done.returncode:
-        raise CannotCompile(done.stderr.decode(errors="replace"))
+        said = done.stderr.decode(errors="replace")
+        raise CannotCompile(said or f"{command[0]} ended with {done.returncode}")
     return done.stdout
