@@ -58,13 +58,13 @@ def commit(options: argparse.Namespace) -> Findings:
 
 
 def _run(cluster: brokers.Cluster, case: Commit, options: argparse.Namespace) -> dict[str, Any]:
-    before = [Written.of(broker.process.pid) for broker in cluster.brokers]
+    before = [Written.of(broker) for broker in cluster.brokers]
     limits = argparse.Namespace(seconds=options.seconds, engine="auto")
     [result] = run.loads(cluster, [case], limits)
-    after = [Written.of(broker.process.pid) for broker in cluster.brokers]
+    after = [Written.of(broker) for broker in cluster.brokers]
     wrote = [now.since(then) for now, then in zip(after, before, strict=True)]
     sent = result["messages"] + result["warmup"]
-    result["a sync"] = sent / max(1, wrote[0].groups)
+    result["a sync"] = sent / max(1, wrote[0].syncs)
     result["bytes"] = [node.bytes / sent for node in wrote]
     return result
 

@@ -118,17 +118,16 @@ class Written:
     """What a process has handed to files so far."""
 
     bytes: int
-    groups: int
-    """Writes of all threads but the first: the store's thread writes a group, then syncs it."""
+    syncs: int
+    """Of its store."""
 
     @classmethod
-    def of(cls, pid: int) -> Written:
-        total = _io(Path(f"/proc/{pid}/io"))
-        threads = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
-        return cls(total["wchar"], sum(_io(task / "io")["syscw"] for task in threads))
+    def of(cls, broker: brokers.Broker) -> Written:
+        total = _io(Path(f"/proc/{broker.process.pid}/io"))
+        return cls(total["wchar"], brokers.status(broker)["store_syncs"])
 
     def since(self, before: Written) -> Written:
-        return Written(self.bytes - before.bytes, self.groups - before.groups)
+        return Written(self.bytes - before.bytes, self.syncs - before.syncs)
 
 
 def _io(path: Path) -> dict[str, int]:

@@ -115,7 +115,7 @@ def _case(
         setup.socket.sendall(publish_frames(1, QUEUE, b"\0" * SIZE, persistent=True))
         setup.socket.sendall(_get())
         setup.expect((60, 71))
-    before = Written.of(broker.process.pid)
+    before = Written.of(broker)
     sampler = Sampler(cluster.folder / broker.name, broker.port, options.interval)
     began = time.monotonic()
     holder: Wire | None = None
@@ -128,7 +128,7 @@ def _case(
     ended = sampler.samples[-1]
     time.sleep(min(SETTLE, seconds))
     sampler.stop()
-    wrote = Written.of(broker.process.pid).since(before)
+    wrote = Written.of(broker).since(before)
     quiet = sampler.samples[-1]
     left = {"plain": 0, "head": 1, "each": options.messages // EACH}[case]
     started = _comes_back(cluster, left)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from broker.repeats import EVERY, Repeats
 from broker.security.access import Door
 from broker.server.clock import now, wall_ms
 from broker.server.driven import Dialing, Driven, DrivenConnection
+from broker.server.event_loop import TickLoop
 from broker.server.garbage import GarbageSchedule
 from broker.server.listener import listen
 from broker.server.places import Places
@@ -79,6 +81,10 @@ class Shell:
         self._servers: list[asyncio.Server] = []
         self._garbage = GarbageSchedule()
         self._tick_due = False
+        self._thread = threading.get_ident()
+        self._tick_loop = self.loop if isinstance(self.loop, TickLoop) else None
+        if self._tick_loop is not None:
+            self._tick_loop.after_input(self._tick)
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -187,6 +193,9 @@ class Shell:
 
     def wake(self) -> None:
         """Request a tick, from any thread. The store calls this after a sync."""
+        if threading.get_ident() == self._thread:
+            self.tick_soon()
+            return
         try:
             self.loop.call_soon_threadsafe(self.tick_soon)
         except RuntimeError:
@@ -196,9 +205,12 @@ class Shell:
         """Request a tick after all input of this wake-up. Loop thread only."""
         if not self._tick_due:
             self._tick_due = True
-            self.loop.call_soon(self._tick)
+            if self._tick_loop is None or not self._tick_loop.handles_input:
+                self.loop.call_soon(self._tick)
 
     def _tick(self) -> None:
+        if not self._tick_due:
+            return
         self._tick_due = False
         try:
             self._run_tick()
@@ -311,6 +323,7 @@ class Shell:
         self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
+        self._tick_due = True
         self._tick()
         for task in self._dials:
             task.cancel()

@@ -25,6 +25,10 @@ class AppendFile(Protocol):
         """Block until all written data is on the medium. After an OSError the state of the file is
         unknown."""
 
+    @property
+    def descriptor(self) -> int:
+        """The kernel's, to sync it in another way than `sync`; -1 if there is none."""
+
     def truncate(self, size: int) -> None:
         """Cut to `size` bytes; durable only after `sync`."""
 
@@ -90,6 +94,10 @@ class RealAppendFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    @property
+    def descriptor(self) -> int:
+        return self._fd
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -269,7 +269,16 @@ class SegmentLog:
         """Block until everything written is on disk."""
         if self._file is not None:
             self._file.sync()
-            self._synced = self._size
+            self.was_synced()
+
+    @property
+    def descriptor(self) -> int:
+        """Of the file that `write` writes to; -1 if it has none. Whoever syncs it calls `was_synced`."""
+        return -1 if self._file is None else self._file.descriptor
+
+    def was_synced(self) -> None:
+        """All that was written is on disk."""
+        self._synced = self._size
 
     def retain(self, numbers: Collection[int]) -> None:
         """Remove all segments except `numbers`, those that the base on disk counts. An OSError is final."""

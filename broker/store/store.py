@@ -3,8 +3,9 @@
 The broker's thread hands over each tick's batch and never blocks. Groups of batches are written and synced,
 with one sync outstanding while the next group gathers. `durable` moves when a sync returns. A full segment is
 followed by a new one, and segments without live messages are removed. `SegmentStore` is a `Gate`. Owner: the
-node. Callers: the node on the broker's thread (`append`, `roll`, `durable`, `failed`), and a `SyncDriver` on
-its own thread (`write_group`, `sync_group`, `tidy`). The only callback is `on_durable`.
+node. Callers: the node on the broker's thread (`append`, `roll`, `durable`, `failed`), and a `SyncDriver`,
+on one thread at a time (`write_group`, `sync_group` or `group_synced`, `tidy`). The only callback is
+`on_durable`.
 
 A failed write or sync is final, because fsync may have dropped the pages that it could not write. `failed` is
 set, `durable` never moves again, and the node stops.
@@ -89,6 +90,10 @@ class Store(Protocol):
         """Approximate bytes on disk."""
 
     @property
+    def syncs(self) -> int:
+        """How often groups of history were synced."""
+
+    @property
     def notices(self) -> list[str]:
         """What recovery repaired or removed, as sentences for the log."""
 
@@ -127,6 +132,7 @@ class SegmentStore:
         self._job: Cleaning | None = None
         self._durable = ORIGIN
         self._synced = 0
+        self.syncs = 0
         self._failed: str | None = None
         self._started = False
         self._on_durable: Callable[[], None] | None = None
@@ -350,6 +356,21 @@ class SegmentStore:
             return False
         return True
 
+    def is_light(self, most: int) -> bool:
+        """Whether `write_group` would write at most so many octets, and nothing would remain to be tidied."""
+        octets = 0
+        with self._lock:
+            for one in self._pending:
+                if type(one) is not _Write:
+                    return False
+                octets += sum(map(len, one.payload))
+        return octets <= most and self._keep is None and (self._job is None or self._job.over)
+
+    @property
+    def descriptor(self) -> int:
+        """Of the file to be synced after `write_group`; -1 if it has none."""
+        return self._log.descriptor
+
     def sync_group(self) -> None:
         """Sync what `write_group` wrote, then move `durable` and call `on_durable`."""
         try:
@@ -357,11 +378,24 @@ class SegmentStore:
         except Exception as error:
             self._fail("sync", error)
             return
+        self._moved()
+
+    def group_synced(self, result: int) -> None:
+        """What `write_group` wrote has been synced by way of `descriptor`. `result`: 0, or the negative
+        number of an error."""
+        if result < 0:
+            self._fail("sync", OSError(-result, os.strerror(-result)))
+            return
+        self._log.was_synced()
+        self._moved()
+
+    def _moved(self) -> None:
         with self._lock:
             if self._in_flight is None:
                 raise StoreMisuse("there is no write to sync")
             self._durable, self._synced = self._in_flight
             self._in_flight = None
+            self.syncs += 1
             if not self._pending:  # batches that arrived meanwhile had no payload
                 self._durable, self._synced = self._last, self._serial
         if self._on_durable is not None:
@@ -409,6 +443,7 @@ class NullStore:
     failed: str | None = None
     roll_due = False
     stored_bytes = 0
+    syncs = 0
     progress = (0, 0)
 
     def __init__(self) -> None:

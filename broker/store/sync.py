@@ -1,12 +1,24 @@
-"""Drives the store's syncs: a thread in a real node, explicit calls in a simulation.
+"""Drives the store's syncs: the event loop or a thread in a real node, explicit calls in a simulation.
 
-Only the driver calls `write_group`, `sync_group` and `tidy`, so at most one sync is outstanding.
+Only the driver calls `write_group`, `sync_group`, `group_synced` and `tidy`, so at most one sync is
+outstanding.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from broker.store.kernel_sync import KernelSync
+
+LIGHT = 256 << 10
+"""Octets that the broker's thread writes to the kernel itself."""
+SLOW = 0.005
+"""Seconds of such a write after which a thread writes instead."""
+_WARY = 1.0
+"""Seconds for which it does so."""
 
 
 class SyncWork(Protocol):
@@ -17,7 +29,14 @@ class SyncWork(Protocol):
 
     def write_group(self) -> bool: ...
 
+    def is_light(self, most: int) -> bool: ...
+
+    @property
+    def descriptor(self) -> int: ...
+
     def sync_group(self) -> None: ...
+
+    def group_synced(self, result: int) -> None: ...
 
     def tidy(self) -> bool: ...
 
@@ -65,6 +84,107 @@ class ThreadSync:
                 if busy:
                     work.sync_group()
                 busy = work.tidy() or busy
+
+
+class LoopSync:
+    """Small groups are written on the broker's thread, and the kernel syncs them meanwhile. New segments,
+    large groups and cleaning block for longer, so a thread does all of that, until nothing is left.
+
+    The owner calls `ready` on the broker's thread when `fileno()` is readable.
+    """
+
+    def __init__(self, kernel: KernelSync) -> None:
+        self._kernel = kernel
+        self._work: SyncWork | None = None
+        self._thread: threading.Thread | None = None
+        self._handed_over = threading.Event()
+        self._busy = False
+        """A group is being synced by the kernel, or the thread is at work."""
+        self._by_thread = self._thread_done = False
+        self._unsynced = False
+        """A group was written, and the thread has to sync it."""
+        self._stopping = False
+        self._wary_until = 0.0
+
+    def fileno(self) -> int:
+        return self._kernel.fileno()
+
+    def start(self, work: SyncWork) -> None:
+        self._work = work
+        self._thread = threading.Thread(target=self._run, args=(work,), name="store-sync", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        if not self._busy and self._work is not None:
+            self._begin(self._work)
+
+    def ready(self) -> None:
+        """A sync of the kernel, or the thread, may be done."""
+        work = self._work
+        if work is None or self._stopping:
+            return
+        result = self._kernel.result()
+        if self._by_thread:
+            if not self._thread_done:
+                return
+            self._by_thread = self._thread_done = False
+        elif result is None:
+            return
+        else:
+            work.group_synced(result)
+        self._busy = False
+        self._begin(work)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._handed_over.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._busy and not self._by_thread and self._work is not None:
+            result = self._kernel.result(wait=True)
+            self._work.group_synced(result or 0)
+
+    def _begin(self, work: SyncWork) -> None:
+        """Work on what has gathered."""
+        if self._stopping or work.failed is not None:
+            return
+        began = time.monotonic()
+        if began < self._wary_until or not work.is_light(LIGHT):
+            self._hand_over()
+            return
+        if not work.write_group():
+            return
+        self._busy = True
+        if time.monotonic() - began > SLOW:
+            self._wary_until = began + _WARY
+        try:
+            self._kernel.submit(work.descriptor)
+        except OSError:  # a file system without asynchronous sync, or too many requests in the system
+            self._unsynced = True
+            self._wary_until = began + _WARY
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        self._busy = self._by_thread = True
+        self._handed_over.set()
+
+    def _run(self, work: SyncWork) -> None:
+        while True:
+            self._handed_over.wait()
+            self._handed_over.clear()
+            if self._unsynced:
+                self._unsynced = False
+                work.sync_group()
+            if self._stopping or work.failed is not None:
+                return
+            busy = True
+            while busy and not self._stopping and work.failed is None:
+                busy = work.write_group()
+                if busy:
+                    work.sync_group()
+                busy = work.tidy() or busy
+            self._thread_done = True
+            self._kernel.tell()
 
 
 class ManualSync:

@@ -290,7 +290,6 @@ class Node:
         if self._store.failed is not None:
             return
         self._effects.run(now)
-        self.ledger.flush()
         if self._grace_until is not None and now >= self._grace_until:
             self._grace_until = None
             if self.vhosts.serving:
@@ -364,6 +363,7 @@ class Node:
         counts: dict[str, Any] = {
             "quarantined": self._quarantine.count,
             "stored_bytes": self._store.stored_bytes,
+            "store_syncs": self._store.syncs,
             "memory": self.broker.memory.parts,
             **self.mirrors.status(),
         }

@@ -69,8 +69,8 @@ def _places(batch: Batch, payload: list[bytes], whole: Mapping[int, Content]) ->
 
 
 class LedgerSink:
-    """Hands each tick's history to the ledger, and the ledger to the operating system, before any confirm of
-    this tick. Also notes how far this node's own disk has got."""
+    """Hands each tick's history to the ledger, which goes to the operating system at the end of the tick,
+    before any output. Also notes how far this node's own disk has got."""
 
     def __init__(self, ledger: LedgerPort, store: Store, history: History) -> None:
         self._ledger = ledger
@@ -81,7 +81,6 @@ class LedgerSink:
 
     def batch(self, batch: Batch) -> None:
         self._ledger.batch(batch, PRIMARY)
-        self._ledger.flush()
 
     def note_durable(self) -> None:
         """Note the position on disk of the epoch that is served. Called when confirms are released and none

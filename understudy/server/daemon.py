@@ -23,16 +23,18 @@ from broker.pieces import assembling_max
 from broker.security.access import Door
 from broker.security.identity import ADMINISTRATOR, HA, User, default_users
 from broker.server.clock import now, wall_ms
+from broker.server.event_loop import TickLoop
 from broker.server.login_threads import LoginThreads
 from broker.server.shell import Shell
 from broker.settings import BrokerSettings
 from broker.store.errors import StoreError
 from broker.store.files import RealFiles
+from broker.store.kernel_sync import KernelSync
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
 from broker.store.spill import Spill
 from broker.store.store import Base, NullStore, SegmentStore, Store
-from broker.store.sync import ThreadSync
+from broker.store.sync import LoopSync, ThreadSync
 from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
@@ -67,8 +69,7 @@ class CannotStart(CodedError):
 
 
 class _WakingStore(SegmentStore):
-    """Asks the shell for a tick whenever `durable` has moved. The sync thread calls it; any thread may call
-    `wake`."""
+    """Asks the shell for a tick whenever `durable` has moved. Any thread may call `wake`."""
 
     wake: Callable[[], None] = staticmethod(lambda: None)
     busy_since: float | None = None
@@ -83,6 +84,10 @@ class _WakingStore(SegmentStore):
 
     def sync_group(self) -> None:
         super().sync_group()
+        self.busy_since = None
+
+    def group_synced(self, result: int) -> None:
+        super().group_synced(result)
         self.busy_since = None
 
     def start(
@@ -102,6 +107,8 @@ class _Parts:
 
     node: Node
     store: Store
+    sync: LoopSync | None
+    """What syncs the store, unless only a thread does."""
     files: NodeFiles
     ledger: LedgerPort
     spill: Spill
@@ -123,7 +130,8 @@ def serve_until_stopped(settings: Settings) -> str | None:
     if settings.broker.amqp10:
         speak_amqp10(parts.node.broker)
     try:
-        return asyncio.run(_serve(settings, parts))
+        with asyncio.Runner(loop_factory=TickLoop) as runner:
+            return runner.run(_serve(settings, parts))
     finally:
         parts.spill.close()
         parts.files.close()
@@ -173,11 +181,13 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
     files = NodeFiles.open(real, str(settings.broker.data_dir), settings.broker.name)
     try:
         store: Store = NullStore()
+        sync = None
         if settings.broker.durable:
             salt = int.from_bytes(os.urandom(8), "big")
             size = settings.broker.segment_size
             log = SegmentLog(real, files.store_directory, salt=salt, segment_bytes=size)
-            store = _WakingStore(log, ThreadSync())
+            sync = _loop_sync()
+            store = _WakingStore(log, sync or ThreadSync())
         ledger: LedgerPort = NullLedger()
         if settings.ledger.enabled:
             ledger = LedgerSink(
@@ -207,7 +217,14 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
     except BaseException:
         files.close()
         raise
-    return _Parts(node, store, files, ledger, spill, tls, notifier)
+    return _Parts(node, store, sync, files, ledger, spill, tls, notifier)
+
+
+def _loop_sync() -> LoopSync | None:
+    try:
+        return LoopSync(KernelSync())
+    except OSError:  # another system, or a container that forbids these calls
+        return None
 
 
 def _tell(notifier: Notifier, ledger: LedgerPort, told: Coded | str) -> None:
@@ -303,6 +320,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     shell = Shell(node, clients=clients, reserve=space.reserve, lingering=space.lingering)
     if isinstance(store, _WakingStore):
         store.wake = shell.wake
+    if parts.sync is not None:
+        asyncio.get_running_loop().add_reader(parts.sync.fileno(), parts.sync.ready)
     passwords = LoginThreads(node.broker.logins, shell)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(tell)
@@ -341,6 +360,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
             await shell.close(settings.broker.stop_timeout)
         else:  # closed links tell the backup that this node no longer serves
             await shell.close(0.0)
+        if parts.sync is not None:
+            loop.remove_reader(parts.sync.fileno())
         passwords.close()
         if watch is not None:
             watch.stop()

@@ -60,6 +60,9 @@ class NodeCollector(Collector):
         yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")
         yield _gauge("understudy_queues", "Queues on this node", found.get("queues") or 0)
         yield _gauge("understudy_store_bytes", "Bytes of the store on disk", found.get("stored_bytes") or 0)
+        yield CounterMetricFamily(
+            "understudy_store_syncs", "Syncs of the store", value=float(found.get("store_syncs") or 0)
+        )
         yield _gauge(
             "understudy_paged_messages",
             "Messages of serving queues that are on disk and not in memory",

@@ -17,6 +17,7 @@ from broker.hooks import Hooks
 from broker.model.history.history import History
 from broker.model.history.records import EntryPut
 from broker.model.vhost.vhosts import VirtualHosts
+from broker.server.event_loop import TickLoop
 from broker.server.shell import Shell
 from broker.settings import BrokerSettings
 
@@ -66,7 +67,11 @@ def live_broker(
         live.broker.close_connections(320, "CONNECTION_FORCED - broker is stopping", live.broker.now)
         await shell.close(grace=1.0)
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="broker")
+    def run() -> None:
+        with asyncio.Runner(loop_factory=TickLoop) as runner:
+            runner.run(serve())
+
+    thread = threading.Thread(target=run, name="broker")
     thread.start()
     try:
         assert ready.wait(10)

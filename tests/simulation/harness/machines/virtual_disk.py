@@ -305,6 +305,10 @@ class VirtualFile:
         self._disk.change("sync")
         self._inode.sync()
 
+    @property
+    def descriptor(self) -> int:
+        return -1
+
     def truncate(self, size: int) -> None:
         self._alive()
         self._disk.change("truncate")
