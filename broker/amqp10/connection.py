@@ -66,11 +66,11 @@ _SERVED = frozenset(
     kind.number
     for kind in (
         Event.CONNECTION_REMOTE_OPEN, Event.CONNECTION_REMOTE_CLOSE, Event.TRANSPORT_ERROR,
-        Event.SESSION_REMOTE_OPEN, Event.SESSION_REMOTE_CLOSE, Event.LINK_FLOW, Event.LINK_REMOTE_OPEN,
+        Event.SESSION_REMOTE_OPEN, Event.SESSION_REMOTE_CLOSE, Event.LINK_REMOTE_OPEN,
         Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH,
     )
 )  # fmt: skip
-"""Numbers of the events that are served, besides that of a delivery."""
+"""Numbers of the events that are served, besides those of deliveries and credit."""
 _SHORTEST_IDLE = 0.2
 """Seconds. A peer that wants heartbeats more often would keep the broker from its work."""
 _CONNECTION = 24_000
@@ -302,6 +302,10 @@ class Amqp10Connection(Amqp10Host):
                     self.spent += _DELIVERY
                     if self.step is Amqp10Step.RUNNING or self.step is Amqp10Step.CLOSING:
                         self.links.delivery(deliveries.delivery_of(event))
+                elif number == deliveries.FLOW:
+                    self.spent += _EVENT
+                    if self.step is Amqp10Step.RUNNING:
+                        self.links.flow(deliveries.link_of_flow(event))
                 elif number in _SERVED:
                     wrapped = deliveries.event_of(event)
                     kind = wrapped.type

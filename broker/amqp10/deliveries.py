@@ -9,6 +9,7 @@ dropped.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cproton_ffi import ffi, lib
@@ -26,6 +27,8 @@ DELIVERY: int = lib.PN_DELIVERY
 ACCEPTED, REJECTED, RELEASED, MODIFIED = (
     int(outcome) for outcome in (Wrapped.ACCEPTED, Wrapped.REJECTED, Wrapped.RELEASED, Wrapped.MODIFIED)
 )
+FLOW: int = lib.PN_LINK_FLOW
+"""The same of a link's credit."""
 _EOS: int = lib.PN_EOS
 
 next_event = lib.pn_collector_peek
@@ -33,6 +36,7 @@ next_event = lib.pn_collector_peek
 drop_event = lib.pn_collector_pop
 kind_of = lib.pn_event_type
 delivery_of = lib.pn_event_delivery
+link_of_flow = lib.pn_event_link
 link_of = lib.pn_delivery_link
 
 readable = lib.pn_delivery_readable
@@ -45,7 +49,8 @@ remote_state = lib.pn_delivery_remote_state
 update = lib.pn_delivery_update
 settle = lib.pn_delivery_settle
 advance = lib.pn_link_advance
-credit = lib.pn_link_credit
+credit: Callable[[Pointer], int] = lib.pn_link_credit
+draining = lib.pn_link_get_drain
 
 
 def pointer(wrapped: Any) -> Pointer:

@@ -126,14 +126,16 @@ class Links:
                 self.connection.work(self._end_session(context))
 
     def _link(self, kind: EventType, link: Receiver | Sender) -> None:
-        if kind is Event.LINK_FLOW:
-            served = self._served.get(link)
-            if served is not None:
-                served.flow()
-        elif kind is Event.LINK_REMOTE_OPEN:
+        if kind is Event.LINK_REMOTE_OPEN:
             self._attach(link)
         elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
             self._detach(link, closed=kind is Event.LINK_REMOTE_CLOSE)
+
+    def flow(self, link: Pointer) -> None:
+        """The credit of a link has changed."""
+        served = self._pointers.get(link)
+        if served is not None:
+            served.flow()
 
     def delivery(self, delivery: Delivery) -> None:
         """An event of a delivery."""

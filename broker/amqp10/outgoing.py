@@ -145,11 +145,11 @@ class Outgoing:
             return 0
         self._most = most = self._links.burst
         if self.consumer.no_ack:
-            return min(self.link.credit, most)
+            return min(deliveries.credit(self._pointer), most)
         may = min(UNSETTLED_MAX - self._unsettled, self._links.unsettled_room)
         if may <= 0:
             self._links.starving[self] = None
-        return min(self.link.credit, most, max(0, may))
+        return min(deliveries.credit(self._pointer), most, max(0, may))
 
     @property
     def _unsettled(self) -> int:
@@ -178,7 +178,7 @@ class Outgoing:
 
     def _send_staged(self) -> None:
         broker = self._links.connection.broker
-        while self._open and self._staged and self.link.credit > 0:
+        while self._open and self._staged and deliveries.credit(self._pointer) > 0:
             room, turn = self._room(), broker.sends
             if room <= 0:
                 self._wait_for_room()
@@ -191,7 +191,7 @@ class Outgoing:
                 if turn <= 0:
                     self._links.starving[self] = None
                     return
-            count = min(fit(self._staged, room), self.link.credit, turn)
+            count = min(fit(self._staged, room), deliveries.credit(self._pointer), turn)
             broker.sends -= count
             for sent, entry in enumerate(self._staged[:count]):
                 if not self._send(entry):
@@ -306,15 +306,15 @@ class Outgoing:
 
     def flow(self) -> None:
         """The client gave or withdrew credit, or asked to drain it."""
-        if len(self._staged) > self.link.credit and not self.consumer.no_ack:
-            kept = max(0, self.link.credit)
+        if len(self._staged) > deliveries.credit(self._pointer) and not self.consumer.no_ack:
+            kept = max(0, deliveries.credit(self._pointer))
             withdrawn, self._staged = self._staged[kept:], self._staged[:kept]
             self.queue.requeue(withdrawn, failed=False)
         if self._staged:
             self._send_staged()
         if not self._staged:
             self.queue.schedule()
-        if self.link.drain_mode and not self._draining:
+        if deliveries.draining(self._pointer) and not self._draining:
             self._draining = True
             self._links.at_end_of_tick(self._drained)
 
@@ -322,14 +322,14 @@ class Outgoing:
         """For drain: everything deliverable is delivered, so give back the remaining credit. Messages without
         room come first."""
         self._draining = False
-        if not self._links.serves(self) or not self.link.drain_mode or self._staged:
+        if not self._links.serves(self) or not deliveries.draining(self._pointer) or self._staged:
             return
         queue = self.queue
-        if queue.returning is not None and self.link.credit:
+        if queue.returning is not None and deliveries.credit(self._pointer):
             self._draining = True
             queue.returning.afters.append(self._messages_returned)
             return
-        if queue.message_count and self.link.credit:
+        if queue.message_count and deliveries.credit(self._pointer):
             if self._burst:
                 return
             if self._room() <= 0:

@@ -38,6 +38,20 @@ def test_a_usual_transfer_passes_the_whole_check_with_the_same_result(
     assert len(seen) > 20 and set(seen) == {(0x14, 11)}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_usual_flow_or_disposition_passes_the_whole_check_too(seed: int) -> None:
+    chance = random.Random(seed)
+    for code, count, fields in (
+        (0x13, 9, b"\x52\1\x70\0\0\x07\xff\x43\x52\x08\x43\x52\5\x52\x64\x43\x42"),
+        (0x15, 5, b"\x41\x52\1\x52\3\x41\0\x53\x24\x45"),
+    ):
+        usual = b"\0\x53%b\xc0%b%b%b" % (bytes((code,)), bytes((len(fields) + 1,)), bytes((count,)), fields)
+        assert framing._is_usual_answer(usual, 0, len(usual))
+        for body in (_damaged(chance, usual) for _ in range(300)):
+            if framing._is_usual_answer(body, 0, len(body)):
+                assert body[2] in (0x13, 0x15) and skip(body, 3, len(body)) == len(body)
+
+
 def test_a_transfer_of_another_form_is_still_checked_whole() -> None:
     for count, rest in ((5, b"\x43\x42\x41"), (6, b"\x43\x42\x56"), (6, b"\x43\x42\x56\x02"), (4, b"\xff")):
         body = _transfer(b"17", rest, count)

@@ -42,6 +42,8 @@ _USUAL_TRANSFER = b"\x00\x53\x14\xc0"
 _UINTS = {0x43: 1, 0x52: 2, 0x70: 5}
 """Octets of a uint by its format code, which is among them."""
 _plain = re.compile(rb"[\x40-\x43]|\x52.|\x70.{4}|\x56[\0\1]", re.DOTALL)
+_USUAL_ANSWERS = (b"\x00\x53\x13\xc0", b"\x00\x53\x15\xc0")
+_answers = re.compile(_plain.pattern + rb"|\0\x53[\x24-\x26]\x45", re.DOTALL)
 _WORDS = {code: name.decode().split(":")[1] for name, code in _NAMES.items()}
 
 head = struct.Struct(">IBB").unpack_from
@@ -73,6 +75,8 @@ def check(buf: bytes, at: int, end: int) -> tuple[int, int]:
         return 0, 0
     if _is_usual_transfer(buf, start, end):
         return _TRANSFER, start + 3
+    if _is_usual_answer(buf, start, end):
+        return buf[start + 2], start + 3
     try:
         code, body = _descriptor(buf, start, end)
         if buf[body : body + 1] not in (b"\x45", b"\xc0", b"\xd0"):
@@ -106,6 +110,15 @@ def _is_usual_transfer(buf: bytes, at: int, end: int) -> bool:
         return False
     at += 2 + buf[at + 1]
     return at <= stop and 3 + _plain_values(buf[at:stop]) == count
+
+
+def _is_usual_answer(buf: bytes, at: int, end: int) -> bool:
+    """Whether the frame's body is a valid flow or disposition, as most clients write it: a short list of
+    plain values and outcomes without fields."""
+    if not buf.startswith(_USUAL_ANSWERS, at) or at + 6 > end or at + 5 + buf[at + 4] != end:
+        return False
+    values = _answers.findall(buf, at + 6, end)
+    return len(values) == buf[at + 5] and sum([len(value) for value in values]) == end - at - 6
 
 
 @lru_cache(maxsize=256)
