@@ -1,0 +1,1 @@
+"""How steadily a loaded broker answers: `make bench-steady`."""
