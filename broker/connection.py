@@ -277,6 +277,11 @@ class Connection(ABC):
         line = f"connection {self.peer.address}: {sentence}"
         self.broker.clients_log.say((self.peer.host, self.user, kind), line, self.now)
 
+    def log_refused(self, user: str, cause: str) -> None:
+        """Log a refused login. `cause`: "" for an unknown name or a wrong password."""
+        why = cause or "no such user, or a wrong password"
+        self.log(f"login refused for user {user[:80]!r}: {why}", "login refused")
+
     def log(self, sentence: str, kind: str = "") -> None:
         """Log at most once a second for each host and `kind` (default: the sentence), because peers may cause
         it any number of times."""
@@ -538,7 +543,7 @@ class Connection(ABC):
         self.now, self.clean = now, True
         if not self.wants_close:
             if self.running:
-                self.log("closed by the client without a close")
+                self.log("ended by the client without an AMQP close")
             self.let_go()
             self.finish()
 

@@ -22,6 +22,8 @@ class AmqpError(Exception):
         self.text = text
         self.class_id = class_id
         self.method_id = method_id
+        self.logged = False
+        """A line of the log has said it already."""
 
     @property
     def reply_text(self) -> str:
@@ -71,7 +73,13 @@ class ConnectionForced(ConnectionError_):
 
 
 class LoginRefused(ConnectionError_):
+    """`cause`: for the log only, because the peer is not to learn which names exist."""
+
     code, label = 403, "ACCESS_REFUSED"
+
+    def __init__(self, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        super().__init__(text, class_id, method_id)
+        self.cause = ""
 
 
 class FrameError(ConnectionError_):

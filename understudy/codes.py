@@ -16,10 +16,10 @@ NODE_UNREACHABLE = Code(
 )
 NODE_REFUSED_CONNECTION = Code(
     "node-refused-connection",
-    "{address} refused the connection: {reply_code} {text}",
+    "{address} refused the connection of user {user!r}: {why}",
     "The node closed the connection with an AMQP reply code, such as 403 for a wrong password or for a "
     "user who is no administrator. Nothing was asked.",
-    "Act on the text. Check `--user` and `--password`.",
+    "Act on the text. After 403 check `--user` and `--password`. The log of the node says why it refused.",
 )
 NODE_NO_ANSWER = Code(
     "node-no-answer",
@@ -106,13 +106,13 @@ LEDGER_FAILED = Code(
 
 NODE_STARTED = Code(
     "node-started",
-    "{node} is {status}",
+    "{node} is {status}, with its data in {folder}",
     "The node has read its data directory and opened its listeners.",
     "Nothing.",
 )
 BUILD = Code(
     "node-build",
-    "modules are {build}",
+    "runs {build}",
     "The node runs compiled modules, which are faster, or those of plain Python, and why. Both do the same.",
     "Nothing. A wheel for this Python and machine has compiled modules.",
 )

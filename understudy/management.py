@@ -25,6 +25,7 @@ STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active"
 SERVING = ("standalone", "recovering", "active")
 _ENDINGS = (320, 541)
 """Reply codes of a node that stops or fails, whatever was asked. Other codes are refusals."""
+_LOGIN_REFUSED = "403 ACCESS_REFUSED - Login was refused"
 CAPABILITIES = {"understudy.management": True}
 
 
@@ -61,7 +62,7 @@ def ask(
     carried out.
     """
     deadline = time.monotonic() + timeout
-    question = _Question(address, command, args or {})
+    question = _Question(address, user, command, args or {})
     try:
         with socket.create_connection(address, timeout=min(timeout, 5.0)) as bare:
             bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -79,9 +80,10 @@ def ask(
 class _Question:
     """A question to one node. `sent`: at least a part of it was given to the socket."""
 
-    def __init__(self, address: HostPort, command: str, args: dict[str, Any]) -> None:
+    def __init__(self, address: HostPort, user: str, command: str, args: dict[str, Any]) -> None:
         self.sent = False
         self._address = address
+        self._user = user
         self._command = command
         self._args = args
         self._answer = bytearray()
@@ -101,10 +103,11 @@ class _Question:
                 return _whole(self._answer)
             case Closed():
                 if event.by_peer and event.code not in _ENDINGS:
+                    why = f"{event.code} {event.text}"
+                    if why.startswith(_LOGIN_REFUSED):
+                        why = "wrong user name or password (403); the log of the node has the cause"
                     refusal = codes.NODE_REFUSED_CONNECTION
-                    raise Unreachable(
-                        refusal.say(address=self._address, reply_code=event.code, text=event.text)
-                    )
+                    raise Unreachable(refusal.say(address=self._address, user=self._user, why=why))
                 raise self.fault(_closed(self._address, event))
             case _:
                 raise self.fault(f"{self._address} did not answer as an Understudy node")

@@ -50,7 +50,7 @@ def answered(connection: Amqp10Host, answer: Answer) -> None:
     be right, here later or elsewhere, is told to try again, but only after its open."""
     broker = connection.broker
     if isinstance(answer, LoginRefused):
-        connection.log(f"login refused for user {connection.claimed[:80]!r}", "login refused")
+        connection.log_refused(connection.claimed, answer.cause)
         if broker.vhost.serving:
             _refuse(connection)
             return

@@ -121,9 +121,12 @@ class Authenticator:
             " For details see the broker logfile."
         )
         if not (login.loopback or login.tls or self._allow_plain):
+            refused.cause = "from another machine passwords need TLS, or auth.allow_plain_without_tls"
             return refused
         target, whose = self._dummy, f"?{login.name}"
         user = self._user(login)
+        if user is None and login.name in self._users:
+            refused.cause = "this user may log in from loopback only; add another user"
         if user is not None:
             if _matches_at_once(user, login.password):
                 return self._identity(user)

@@ -13,8 +13,8 @@ from broker import codes
 from understudy.shared.codes import Code, Coded
 
 OR_ANEW = (
-    "if another node of its pair has everything, move the data directory away and let this node join that "
-    "one as a new one; else restore it from a backup"
+    "if another node holds everything, move this data directory away and start the node with an empty one; "
+    "otherwise restore an archive"
 )
 """What to do about a data directory that cannot be used. On a standalone broker it is the only copy."""
 

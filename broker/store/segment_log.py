@@ -135,8 +135,12 @@ class SegmentLog:
         if closed is None:
             return
         path = self.reader.path(closed["segment"])
-        if closed["segment"] != last or self.files.size(path) != closed["size"]:
-            raise StoreCorrupt(path, 0, f"it had {closed['size']} bytes, and was the last, at the node's end")
+        was = f"when the node stopped, this was the newest segment, with {closed['size']} bytes"
+        if closed["segment"] != last:
+            newest = self.reader.path(last) if last else "missing"
+            raise StoreCorrupt(path, 0, f"{was}; now the newest is {newest}")
+        if (size := self.files.size(path)) != closed["size"]:
+            raise StoreCorrupt(path, min(size, closed["size"]), f"{was}; now it has {size} bytes")
 
     def _headers(self, numbers: list[int]) -> tuple[dict[int, Header], list[int]]:
         """Headers by number; and the last segment if its header was being written."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ha.adapter import codes
 from ha.adapter.inbox import DialFailed, DialOpen
+from ha.core.election.peers import explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ class DialFaults:
             case DialFailed(address=address, refusal=refusal, distrust=distrust, unresolved=unresolved):
                 said = None
                 if refusal or distrust:
-                    said = codes.LINK_REFUSED.say(address=address, why=refusal or distrust)
+                    said = codes.LINK_REFUSED.say(address=address, why=distrust or explained(refusal))
                 elif unresolved:
                     said = codes.NAME_UNRESOLVED.say(address=address, why=unresolved)
                 if said is not None and self._said.get(address) != said:

@@ -56,7 +56,7 @@ def test_unusable_modules_are_left_out(
 
 
 def test_without_modules_python_runs(tmp_path: Path) -> None:
-    assert build_of(tmp_path) == f"pure there are no compiled modules in {tmp_path}"
+    assert build_of(tmp_path) == f"pure no compiled modules in {tmp_path}"
 
 
 def test_a_module_of_the_manifest_is_loaded_from_its_library(tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ def load_manifest(copy: Path) -> Manifest:
     try:
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise BackupMisuse(f"{copy} is not a copy: it has no {MANIFEST}") from None
+        lacks = f"it has no {MANIFEST}" if copy.is_dir() else "no such folder"
+        raise BackupMisuse(f"{copy} is not an archive: {lacks}") from None
     except OSError as error:
         raise BackupFailed(f"cannot read {path}: {reason(error)}") from None
     try:

@@ -347,8 +347,9 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         if space.clients < settings.broker.max_connections:
             LOG.info(codes.CLIENTS_LIMITED.say(clients=space.clients))
         await _start_http(settings, parts, shell, doors, space)
-        LOG.info(codes.BUILD.say(build=": ".join(filter(None, (Build.name, Build.reason)))))
-        LOG.info(codes.NODE_STARTED.say(node=settings.broker.name, status=node.status()["status"]))
+        LOG.info(codes.BUILD.say(build=_modules()))
+        status, folder = node.status()["status"], os.path.abspath(settings.broker.data_dir)
+        LOG.info(codes.NODE_STARTED.say(node=settings.broker.name, status=status, folder=folder))
         parts.notifier.ready(f"{settings.broker.name} accepts connections")
         stopped = node.stopped or await shell.run()
     finally:
@@ -482,4 +483,10 @@ def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space
 
 
 def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    if error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
+
+
+def _modules() -> str:
+    return "compiled modules" if Build.name == "compiled" else f"plain Python: {Build.reason}"

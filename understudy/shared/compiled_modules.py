@@ -66,7 +66,7 @@ def install() -> None:
         files = {name: folder / f"{name.replace('.', '/')}{suffix}" for name in names}
         Build.reason = _unusable(manifest, files)
     except OSError:
-        Build.reason = f"there are no compiled modules in {folder}"
+        Build.reason = f"no compiled modules in {folder}"
     except (ValueError, LookupError, TypeError, AttributeError):
         Build.reason = f"{folder / MANIFEST} is damaged"
     if not Build.reason:

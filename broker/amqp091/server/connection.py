@@ -519,7 +519,8 @@ class ServerConnection(Host):
         if self.state in (State.CLOSING, State.CLOSED):
             self.finish()
             return
-        self.log(f"closed with {error.code} {error.reply_text}")
+        if not error.logged:
+            self.log(f"closed with {error.code} {error.reply_text}")
         # After a framing error the rest of the input is meaningless.
         self._ignores_input = not isinstance(error, ChannelError) and error.code in (501, 502, 505)
         self._send_close(error.code, error.reply_text, error.class_id, error.method_id)

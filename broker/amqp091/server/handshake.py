@@ -134,13 +134,11 @@ class Handshake:
     def _refuse(self, why: AmqpError) -> None:
         connection = self._connection
         unchecked = not isinstance(why, LoginRefused)
-        if not unchecked:
-            of_a_peer = (
-                ", a node of a pair: ha.username and ha.password have to be the same on all nodes"
-                if self._claim() is Claim.PEER
-                else ""
-            )
-            connection.log(f"login refused for user {self._name[:80]!r}{of_a_peer}", "login refused")
+        if isinstance(why, LoginRefused):
+            cause = why.cause
+            if not cause and self._claim() is Claim.PEER:
+                cause = "a node of a pair; ha.username and ha.password have to be the same on all nodes"
+            connection.log_refused(self._name, cause)
         if not connection.capability("authentication_failure_close"):
             connection.abandon("login refused, and the client cannot be told")
         elif unchecked:
@@ -149,7 +147,7 @@ class Handshake:
             # A client with a wrong password gives up, but the primary may know the user.
             raise ConnectionForced(_NOT_KNOWN_HERE, 10, 11)
         else:
-            why.class_id, why.method_id = 10, 11
+            why.class_id, why.method_id, why.logged = 10, 11, True
             raise why
 
     def _tune_ok(self, arguments: dict[str, Any]) -> None:

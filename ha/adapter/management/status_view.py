@@ -171,8 +171,9 @@ def _with_troubles(core: HaBroker, reason: str, authority: Coded | None) -> str:
     troubles += [f"{member.name} {differs}" for member in members if (differs := _differs(core, member))]
     troubles += core.not_taken_in
     troubles += [clock for member in members if (clock := _clock(member))]
-    if left_out := core.peers.left_out():
-        troubles.append(codes.PROMOTE_NOT_LISTED.say(how=left_out).sentence)
+    left_out = core.peers.left_out()
+    if left_out and (said := codes.PROMOTE_NOT_LISTED.say(how=left_out).sentence) not in reason:
+        troubles.append(said)
     if authority is not None:
         troubles.append(f"the authority commits nothing: {authority}")
     return "; ".join([reason, *troubles])

@@ -114,7 +114,7 @@ class ManualAuthority:
         if e.unanswered:
             return _no(
                 codes.PROMOTE_PEERS_SILENT.say(peers=", ".join(e.unanswered)),
-                f"have it run and let this node in, and ask again; {IF_LOST}",
+                f"start it, or correct what it refuses, and ask again; {IF_LOST}",
             )
         for answer in e.answers.values():
             if answer.position.epoch or answer.epoch:

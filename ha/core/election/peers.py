@@ -13,8 +13,16 @@ from ha.core.record.authority import PeerAnswer
 from ha.core.wire.hello import COPY
 from understudy.shared.codes import Coded
 
-WRONG_PASSWORD = "; ha.username and ha.password have to be the same on all nodes"
+_LOGIN_REFUSED = "403 ACCESS_REFUSED - Login was refused"
+_SAME = "; ha.username and ha.password have to be the same on all nodes"
 THIS = "this very node"
+
+
+def explained(refusal: str) -> str:
+    """What a broker said to the login of this node. Of a refused password, a client may not learn more."""
+    if refusal.startswith(_LOGIN_REFUSED):
+        return f"login refused with 403{_SAME}"
+    return f"{refusal}{_SAME}" if refusal.startswith("403") else refusal
 
 
 @dataclass(slots=True)
@@ -95,8 +103,7 @@ class Peers:
         if unresolved:
             entry.trouble = f"is not reached: {unresolved}"
         if refusal:
-            wrong = WRONG_PASSWORD if refusal.startswith("403") else ""
-            entry.trouble = f"refuses this node ({refusal}{wrong})"
+            entry.trouble = f"refuses this node ({explained(refusal)})"
 
     def lost(self, peer: int) -> str | None:
         """A connection is gone: the id of the node that was at its other end, if this node had dialed it.

@@ -57,6 +57,9 @@ def test_a_wrong_password_is_refused(capable: bool) -> None:
             "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the "
             "broker logfile.",
         )
+        assert [line.partition("login refused ")[2] for line in world.logged] == [
+            "for user 'guest': no such user, or a wrong password"
+        ]
     else:
         assert seen == []
         assert client.closed
@@ -73,6 +76,7 @@ def test_the_default_words_are_good_from_loopback_only(user: str) -> None:
         0, "connection.start-ok", mechanism="PLAIN", response=b"\0%b\0%b" % (user.encode(), user.encode())
     )
     assert client.closed
+    assert f"user {user!r}: this user may log in from loopback only" in world.logged[0]
 
 
 def test_plain_from_outside_needs_tls_or_the_setting() -> None:

@@ -329,6 +329,6 @@ def test_a_damaged_only_copy_should_not_be_moved_away() -> None:
     """A standalone broker has no peer to fetch from."""
     told = str(StoreCorrupt("/data/insync.json", 0, "its checksum does not match"))
     assert told.endswith(
-        "nothing was changed; if another node of its pair has everything, move the data directory away and "
-        "let this node join that one as a new one; else restore it from a backup"
+        "nothing was changed; if another node holds everything, move this data directory away and start the "
+        "node with an empty one; otherwise restore an archive"
     )

@@ -154,7 +154,7 @@ def test_after_a_clean_end_nothing_may_be_missing_however_it_looks() -> None:
         assert disk.contents() == before
     disk = copy.deepcopy(closed)
     disk.unlink(last)
-    with pytest.raises(StoreCorrupt, match=f"{last}.*was the last"):
+    with pytest.raises(StoreCorrupt, match=f"{last}.*was the newest segment"):
         recovered(disk)
     disk = copy.deepcopy(closed)
     disk.damage(f"{DIRECTORY}/closed.json", 20)

@@ -70,7 +70,7 @@ def test_what_is_left_of_a_copy_is_whole_or_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("careless", "seen"), [("names", r"it has no manifest\.json"), ("contents", r"manifest\.json is damaged")]
+    ("careless", "seen"), [("names", "no such folder"), ("contents", r"manifest\.json is damaged")]
 )
 def test_a_copy_that_was_not_synced_would_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, careless: str, seen: str

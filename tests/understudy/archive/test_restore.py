@@ -99,9 +99,9 @@ def test_folders_that_make_no_sense(copy: Path, tmp_path: Path) -> None:
     full.mkdir()
     (full / "x").write_text("mine")
     for source, data, match in (
-        (tmp_path / "nowhere", tmp_path / "data", r"nowhere is not a copy: it has no manifest\.json"),
-        (full, tmp_path / "data", "full is not a copy"),
-        (full / "x", tmp_path / "data", "x is not a copy"),
+        (tmp_path / "nowhere", tmp_path / "data", "nowhere is not an archive: no such folder"),
+        (full, tmp_path / "data", "full is not an archive"),
+        (full / "x", tmp_path / "data", "x is not an archive"),
         (copy, full, "full is not empty; nothing was changed"),
         (copy, full / "x", "x is not a folder"),
         (copy, copy / "data", "data lies within .*copy"),

@@ -73,7 +73,7 @@ def test_of_ten_thousand_queues_the_fullest_are_shown(capsys: Capture) -> None:
         (("backup", "{}/nowhere", "{}/copy"), 2, "no such folder"),
         (("backup", "{}/data", "{}/data/copy"), 2, "lies within"),
         (("backup", "{}/data"), 2, "OUT"),
-        (("restore", "{}/data", "{}/new"), 2, "is not a copy"),
+        (("restore", "{}/data", "{}/new"), 2, "is not an archive"),
         (("restore", "{}/data", "{}/new", "--name", ""), 2, "--name: '' is not a broker name"),
         (("restore", "{}/data", "{}/new", "--name", "a\nb"), 2, "--name: 'a\\nb' is not a broker name"),
     ],
