@@ -124,6 +124,16 @@ def test_a_queue_is_mirrored_and_left(tmp_path: Path) -> None:
         assert "orders.copy" in printed
 
 
+def test_clients_publish(tmp_path: Path) -> None:
+    """The other address of each list is one where nobody listens."""
+    with serving(tmp_path / "data") as node:
+        for number, box in enumerate(boxes("kombu-pika-proton.md", "clients"), start=1):
+            text = box.text.replace("shop", "guest").replace("word@", "guest@").replace('"word"', '"guest"')
+            text = re.sub(r'10\.0\.0\.2(:|", )5672', rf"127.0.0.1\g<1>{node.amqp.port}", text)
+            exec(re.sub(r'10\.0\.0\.1(:|", )5672', r"127.0.0.1\g<1>1", text), {})
+            assert depth(node.amqp.port) == (1, 11)[number - 1], box
+
+
 def with_message(port: int) -> None:
     """A durable queue `orders` with one persistent message."""
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
