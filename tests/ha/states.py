@@ -47,7 +47,7 @@ PLACES = {
 ARROWS = {
     (Status.JOINING, Status.CATCH_UP): Arrow("a primary takes it in", 30, 0.4, Place(-30, 0), Place(0, 0)),
     (Status.CATCH_UP, Status.JOINING): Arrow("its link ends", 8, 0.3, Place(-20, 8), Place(10, -6)),
-    (Status.CATCH_UP, Status.READY): Arrow("whole, and in the record"),
+    (Status.CATCH_UP, Status.READY): Arrow("complete, and in sync"),
     (Status.READY, Status.CATCH_UP): Arrow("linked again", -34, 0.5, Place(-10, -10), Place(10, -10)),
     (Status.READY, Status.JOINING): Arrow(
         "excluded from the in-sync set", 14, 0.4, Place(-30, 10), Place(20, 0)
@@ -59,7 +59,7 @@ ARROWS = {
     (Status.RECOVERING, Status.JOINING): Arrow(
         "demoted, or a higher epoch met", 10, 0.55, Place(-30, -8), Place(20, 12)
     ),
-    (Status.RECOVERING, Status.ACTIVE): Arrow("nobody is expected"),
+    (Status.RECOVERING, Status.ACTIVE): Arrow("none is awaited"),
     (Status.ACTIVE, Status.JOINING): Arrow(
         "demoted, or a higher epoch met", 30, 0.5, Place(0, 0), Place(-30, 0)
     ),
@@ -69,7 +69,7 @@ NOTES = {
     Status.JOINING: "serves nobody",
     Status.CATCH_UP: "serves nobody",
     Status.READY: "promotable",
-    Status.RECOVERING: "serves; holds confirms",
+    Status.RECOVERING: "serves; confirms wait",
     Status.ACTIVE: "serves",
 }
 STYLE = """
