@@ -29,7 +29,7 @@ export UNDERSTUDY_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo test compiled test-compiled wheel test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-hostile bench-steady sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo test compiled test-compiled wheel test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-gate bench-hostile bench-steady sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -44,7 +44,7 @@ help: ## List the commands
 	@echo "make test-spark-cluster       the reconciling job on a standalone Spark cluster and on Spark Connect, with 20,000,000 messages and a worker killed in the middle (minutes)"
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency (writes bench/README.md); space on disk over 10,000,000 messages"
-	@echo "make               fails if a message costs clearly more CPU time than its baseline says (ARGS=--store: a new baseline)"
+	@echo "make bench-gate               fails if a message costs clearly more CPU time than its baseline says (ARGS=--store: a new baseline)"
 	@echo "make bench-steady ARGS='--seconds 60'   pauses of the event loop at half of the maximum load, with 1,000,000 messages queued (ten minutes for each of two systems)"
 	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: ten minutes)"
 	@echo "make bench-compare            RabbitMQ (apt install rabbitmq-server) and Understudy under the same loads, and what ledger and metrics cost (writes bench/README.md; most of an hour; ARGS='--main' or ARGS='--only mix': less, and no file of the source)"
@@ -146,6 +146,9 @@ bench-hostile: $(STAMP)
 
 bench-durable: $(STAMP)
 	@$(BIN)/python -m bench.durable $(ARGS)
+
+bench-gate: $(STAMP)
+	@$(BIN)/python -m bench.gate $(ARGS)
 
 bench-steady: $(STAMP)
 	@$(BIN)/python -m bench.steady $(ARGS)

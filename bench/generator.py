@@ -183,7 +183,7 @@ class Lane:
         return Load(
             publisher=self.publisher.socket,
             consumer=self.consumer.socket if self.consumer else None,
-            ring=prebuilt(options, self, seed),
+            ring=prebuilt(options, self.queues, seed, self.exchange),
             messages=0,
             window=options.window,
             ack_every=options.ack_every,
@@ -326,13 +326,12 @@ def _queue_arguments(options: argparse.Namespace) -> bytes:
     return fields
 
 
-def prebuilt(options: argparse.Namespace, lane: Lane, seed: int) -> Ring:
+def prebuilt(options: argparse.Namespace, queues: list[str], seed: int, exchange: str = "") -> Ring:
     """The messages to send round and round."""
-    queues = lane.queues
     if options.exchange == "fanout":
-        return alike([""], options.size, persistent=options.persistent, exchange=lane.exchange)
+        return alike([""], options.size, persistent=options.persistent, exchange=exchange)
     if options.exchange:
-        route = lane.exchange, options.exchange, options.bindings
+        route = exchange, options.exchange, options.bindings
         return routed(*route, options.size, persistent=options.persistent, seed=seed)
     if options.priorities:
         return prioritized(queues[0], options.size, options.priorities, persistent=options.persistent)

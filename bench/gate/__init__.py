@@ -1,0 +1,1 @@
+"""A gate against getting slower: `make bench-gate`."""
