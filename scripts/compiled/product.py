@@ -17,7 +17,8 @@ PACKAGES = ("broker", "ha/core", "ha/adapter", "understudy/shared/amqp10")
 COPIED = ("broker", "ha", "understudy")
 PLAIN = (
     "broker.codes", "broker.errors", "broker.security", "broker.server", "broker.store.errors",
-    "broker.store.files", "broker.store.node_files", "broker.store.spill", "broker.store.sync",
+    "broker.store.files", "broker.store.kernel_sync", "broker.store.node_files", "broker.store.spill",
+    "broker.store.sync",
     "broker.model.queue.arguments", "ha.adapter.management", "ha.core.errors",
 )  # fmt: skip
 """Modules and packages that are not compiled. In compiled code, what is known to be an `int` is no longer a
