@@ -71,7 +71,7 @@ class Services(Protocol):
     resuming: dict[Connection, None]
     holding: dict[Holder, None]
     sends: int
-    output_fenced: bool
+    withheld: bool
     input_paused: bool
     now: float
 
@@ -208,9 +208,8 @@ class Connection(ABC):
 
     @property
     @abstractmethod
-    def is_client(self) -> bool:
-        """A logged-in client: it gets no output while output is fenced, and is not read while input is
-        paused."""
+    def withheld(self) -> bool:
+        """True if this connection gets no output while output is fenced: a logged-in client."""
 
     @abstractmethod
     def receive(self, data: bytes, now: float) -> None:
@@ -311,7 +310,7 @@ class Connection(ABC):
 
     def take_output(self) -> list[bytes]:
         """Take all output; write it joined."""
-        if self.broker.output_fenced and self.is_client:
+        if self.broker.withheld and self.withheld:
             self._dirty = False
             return []
         out, self.out = self.out, []
@@ -326,7 +325,7 @@ class Connection(ABC):
     def drop_output(self) -> None:
         """Discard fenced output. Output is always taken completely, so it begins and ends with whole
         frames."""
-        if self.is_client:
+        if self.withheld:
             self.out = []
             self._pending = 0
 
@@ -492,7 +491,7 @@ class Connection(ABC):
     @property
     def _held_back(self) -> bool:
         """Memory, disk or the broker's owner forbids input from this connection now."""
-        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_paused and self.is_client)
+        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_paused and self.withheld)
         return held_back or self._congested
 
     def note_publish(self) -> None:

@@ -63,7 +63,7 @@ class Round:
 def measure(made: Round, site: Site, watch: Watch, gaps: Iterable[Gap]) -> None:
     """Fill in what there is to know of this round; called when the pair is whole again."""
     at = made.fault
-    made.phases["whole"] = made.shared - at
+    made.phases["whole"] = made.whole - at
     lines = sorted(_log_lines(site.folder / "logs", at))
     _first(made, "noticed", (when for when, line in lines if _NOTICED.search(line)))
     _first(made, "fenced", (each.done for each in site.switch.fenced(at)))

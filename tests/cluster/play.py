@@ -132,7 +132,7 @@ class Play:
         made = Round(what, time.time(), {name: str(role) for name, role in self.site.roles().items()})
         yield made
         self.wait_whole()
-        made.shared = time.time()
+        made.whole = time.time()
         self.goes_on()
         measure(made, self.site, self.watch, self._gaps)
         self.rounds.append(made)

@@ -112,7 +112,7 @@ class ServerConnection(Host):
         return self.state is State.RUNNING
 
     @property
-    def is_client(self) -> bool:
+    def withheld(self) -> bool:
         return self.handshake.step is HandshakeStep.DONE and not self.is_management
 
     @property

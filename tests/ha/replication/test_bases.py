@@ -27,24 +27,24 @@ class Nowhere:
 def made() -> tuple[VirtualHost, Bases]:
     numbers = iter(range(1, 100))
     vhost = VirtualHosts(Hooks(), History(), lambda: next(numbers).to_bytes(16, "big")).root
-    return vhost, Bases(vhost.shared)
+    return vhost, Bases(vhost.whole)
 
 
 def rebuilt(bases: Bases) -> VirtualHost:
     fresh, _ = made()
     for record in decode_records(b"".join(bases().records)):
-        fresh.shared.apply(record)
+        fresh.whole.apply(record)
     return fresh
 
 
 def test_changes_of_definitions_and_ends_are_in_the_next_base() -> None:
     vhost, bases = made()
-    vhost.shared.activate(1)
+    vhost.whole.activate(1)
     queue = vhost.declare_queue("q", owner=None, durable=True, auto_delete=True)
-    assert rebuilt(bases).whole.definitions() == vhost.shared.definitions()
+    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
     vhost.declare_exchange("x", "direct", durable=True)
     vhost.bind_queue("q", "x", "k", owner=None)
-    assert rebuilt(bases).whole.definitions() == vhost.shared.definitions()
+    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
     sink: Any = Nowhere()
     consumer = Consumer("c", sink)
     vhost.consume(queue, consumer)
@@ -56,20 +56,20 @@ def test_changes_of_definitions_and_ends_are_in_the_next_base() -> None:
     assert bases().queues == {queue.uuid}
     vhost.unbind_queue("q", "x", "k", owner=None)
     vhost.delete_queue("q", owner=None)
-    assert rebuilt(bases).whole.definitions() == vhost.shared.definitions()
+    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
     assert not bases().queues
 
 
 def test_what_a_follower_is_told_is_in_the_next_base() -> None:
     vhost, bases = made()
     uuid = b"u" * 16
-    vhost.shared.apply(QueueDeclare(uuid, "q", True, False, True, {}, "none", Scope.STORE))
+    vhost.whole.apply(QueueDeclare(uuid, "q", True, False, True, {}, "none", Scope.STORE))
     assert rebuilt(bases).queues["q"].replicate == "none"
-    vhost.shared.apply(QueueDeclare(uuid, "q", True, False, True, {}, "all", Scope.STORE | Scope.LINK))
+    vhost.whole.apply(QueueDeclare(uuid, "q", True, False, True, {}, "all", Scope.STORE | Scope.LINK))
     assert rebuilt(bases).queues["q"].replicate == "all"
-    vhost.shared.apply(ConsumerSeen(uuid, Scope.STORE))
+    vhost.whole.apply(ConsumerSeen(uuid, Scope.STORE))
     assert rebuilt(bases).queues["q"].consumer_seen
     envelope = Envelope(4, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9)
-    vhost.shared.apply(EnqueueRun([uuid], [7], envelope, [b"a"], scope=Scope.STORE))
+    vhost.whole.apply(EnqueueRun([uuid], [7], envelope, [b"a"], scope=Scope.STORE))
     ends = [r for r in decode_records(b"".join(bases().records)) if isinstance(r, QueueEnds)]
     assert [(r.queue, r.ends[4].last) for r in ends] == [(uuid, 7)]

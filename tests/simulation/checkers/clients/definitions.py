@@ -109,7 +109,7 @@ class Temporaries18:
     def look(self, machine: Machine) -> None:
         """While its output is fenced or its input paused, nobody's time is over, and begins anew later."""
         broker = machine.running.broker
-        if broker.output_fenced or broker.input_paused:
+        if broker.withheld or broker.input_paused:
             self.last_fenced = self.journal.clock.now
 
     def resumed(self) -> None:
