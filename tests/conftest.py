@@ -42,9 +42,8 @@ _left: list[str] = []
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTEST_SEED"] = str(SEED)
-    os.environ.setdefault(
-        "UNDERSTUDY_COMPILE", "0"
-    )  # wheels of tests are plain, unless a test says otherwise
+    # Wheels of tests are plain, unless a test says otherwise.
+    os.environ.setdefault("UNDERSTUDY_COMPILE", "0")
     os.environ[RUN_MARK] = f"{os.getpid()}.{SEED}"
     random.seed(SEED)
 

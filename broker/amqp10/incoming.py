@@ -125,9 +125,8 @@ class Incoming:
         if not deliveries.readable(delivery):
             return  # `_settle` finds out whether the client has settled it
         link = self._pointer
-        if (
-            deliveries.credit(link) <= 0
-        ):  # the credit still counts transfers that have arrived and are not taken
+        # The credit still counts transfers that have arrived and are not taken.
+        if deliveries.credit(link) <= 0:
             self._links.fail(self, Fault(TRANSFER_LIMIT, "a transfer without credit"))
             return
         if deliveries.aborted(delivery):

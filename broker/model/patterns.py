@@ -22,12 +22,11 @@ and KiB that it may take. Patterns in use match names of 80 octets in 900 steps,
 QUICK = b"(*LIMIT_MATCH=300)(*LIMIT_HEAP=1000)"
 """Steps of an ordinary match, some 0.005 to 0.02 ms. A match that takes more is slow."""
 
-
 _OPTIONS = re.compile(
     rb"(?:\(\*(?:UTF|UCP|NO_START_OPT|NO_AUTO_POSSESS|NO_DOTSTAR_ANCHOR|NO_JIT|NOTEMPTY|NOTEMPTY_ATSTART|CR|LF|CRLF"
     rb"|ANYCRLF|ANY|NUL|BSR_ANYCRLF|BSR_UNICODE|LIMIT_(?:MATCH|HEAP|DEPTH|RECURSION)=[0-9]+)\))*"
 )
-"""What a pattern may set for itself, at its beginning. Of two limits the last one holds: ours is behind."""
+"""What a pattern may set for itself, at its beginning. Of two limits the last one holds, so ours follows."""
 
 
 class PatternFault(ValueError):

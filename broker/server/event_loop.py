@@ -28,6 +28,8 @@ class _Selector(selectors.DefaultSelector):
 
 
 class TickLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop with a callback after the input of each turn."""
+
     def __init__(self) -> None:
         self._inputs = _Selector()
         super().__init__(self._inputs)

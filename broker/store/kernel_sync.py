@@ -17,8 +17,8 @@ import struct
 import sys
 from contextlib import suppress
 
-_CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
-"""Numbers of io_setup, io_destroy, io_getevents and io_submit, by machine (`unistd.h`)."""
+_CALLS = {"x86_64": (206, 208, 209), "aarch64": (0, 4, 2)}
+"""Numbers of io_setup, io_getevents and io_submit, by machine (`unistd.h`)."""
 _FDSYNC = 3
 _WITH_EVENTFD = 1
 _IOCB = struct.Struct("<QIIHhiQQqQII")
@@ -33,14 +33,14 @@ class _Timespec(ctypes.Structure):
 
 
 class KernelSync:
-    """One sync at a time. `fileno()` is readable when it is done."""
+    """One sync at a time. `fileno()` is readable when it is done. Lives as long as its process."""
 
     def __init__(self) -> None:
         """Raises OSError if the machine cannot do this."""
         calls = _CALLS.get(platform.machine())
         if calls is None or sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
             raise OSError(errno.ENOSYS, "asynchronous I/O is not known here")
-        self._setup, self._destroy, self._get_events, self._submit = map(ctypes.c_long, calls)
+        setup, self._get_events, self._submit = map(ctypes.c_long, calls)
         self._system = ctypes.CDLL(None, use_errno=True).syscall
         self._system.restype = ctypes.c_long
         self._context = ctypes.c_ulong(0)
@@ -49,7 +49,7 @@ class KernelSync:
         self._controls = ctypes.byref(ctypes.c_void_p(ctypes.addressof(self._control)))
         self._event = ctypes.create_string_buffer(_EVENT.size)
         self._at_once = ctypes.byref(_Timespec(0, 0))
-        self._call(self._setup, self._one, ctypes.byref(self._context))
+        self._call(setup, self._one, ctypes.byref(self._context))
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
@@ -66,23 +66,22 @@ class KernelSync:
         )
         self._call(self._submit, self._context, self._one, self._controls)
 
-    def result(self, *, wait: bool = False) -> int | None:
-        """The result of the sync: 0, or a negative number of an error. None if it is not done. `wait`: until
-        it is. Clears what made `fileno()` readable."""
+    def result(self) -> int | None:
+        """The result of the sync: 0, or the negative number of an error. None if it is not done. Clears what
+        made `fileno()` readable."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._eventfd)
-        until = None if wait else self._at_once
-        if not self._call(
-            self._get_events, self._context, self._one if wait else self._zero, self._one, self._event, until
-        ):
-            return None
+        done = self._call(self._get_events, self._context, self._zero, self._one, self._event, self._at_once)
+        return self._result() if done else None
+
+    def wait(self) -> int:
+        """Block until the sync is done. Returns its result."""
+        self._call(self._get_events, self._context, self._one, self._one, self._event, None)
+        return self._result()
+
+    def _result(self) -> int:
         result: int = _EVENT.unpack(self._event)[2]
         return result
-
-    def close(self) -> None:
-        """No sync is running."""
-        self._call(self._destroy, self._context)
-        os.close(self._eventfd)
 
     def _call(self, *arguments: object) -> int:
         while (result := int(self._system(*arguments))) < 0:

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from broker.store.kernel_sync import KernelSync
 
 LIGHT = 256 << 10
-"""Octets that the broker's thread writes to the kernel itself."""
-SLOW = 0.005
-"""Seconds of such a write after which a thread writes instead."""
-_WARY = 1.0
-"""Seconds for which it does so."""
+"""Most octets that the broker's thread writes itself."""
+_SLOW, _WARY = 0.005, 1.0
+"""Seconds that such a write may take; and for how long a thread writes instead after a slower one."""
 
 
 class SyncWork(Protocol):
@@ -141,8 +139,7 @@ class LoopSync:
         if self._thread is not None:
             self._thread.join()
         if self._busy and not self._by_thread and self._work is not None:
-            result = self._kernel.result(wait=True)
-            self._work.group_synced(result or 0)
+            self._work.group_synced(self._kernel.wait())
 
     def _begin(self, work: SyncWork) -> None:
         """Work on what has gathered."""
@@ -155,7 +152,7 @@ class LoopSync:
         if not work.write_group():
             return
         self._busy = True
-        if time.monotonic() - began > SLOW:
+        if time.monotonic() - began > _SLOW:
             self._wary_until = began + _WARY
         try:
             self._kernel.submit(work.descriptor)

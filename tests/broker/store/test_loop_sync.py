@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 import threading
 from collections.abc import Callable
@@ -34,8 +35,11 @@ class Kernel(KernelSync):
             raise OSError(errno.EINVAL, "no such operation")
         self.submitted += 1
 
-    def result(self, *, wait: bool = False) -> int | None:
-        return self.results.pop() if self.results else 0 if wait else None
+    def result(self) -> int | None:
+        return self.results.pop() if self.results else None
+
+    def wait(self) -> int:
+        return 0
 
     def tell(self) -> None:
         self.told.set()
@@ -142,6 +146,6 @@ def test_files_are_synced_by_the_kernel(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         kernel.submit(-1)
-    kernel.close()
+    os.close(kernel.fileno())
     again = SegmentStore(SegmentLog(RealFiles(), str(tmp_path)), LoopSync(Kernel()))
     assert max(position for position, _ in again.recover()) == Position(1, 19)
