@@ -38,7 +38,8 @@ _WITHOUT_OWNER = (
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """`number` (1..65535) never changes, so that authorities can make epochs without asking."""
+    """`number` (1..65535) is part of each epoch of this node, so that authorities can make epochs without
+    asking: it never changes once the node has made one."""
 
     node_id: str
     """32 hex digits."""
@@ -197,6 +198,10 @@ class NodeFiles:
         if self.identity.cluster_id is not None:
             raise StoreMisuse(f"this node belongs to cluster {self.identity.cluster_id}, not to {cluster_id}")
         self._save(replace(self.identity, cluster_id=cluster_id), self._epoch)
+
+    def set_number(self, number: int) -> None:
+        """Durable on return."""
+        self._save(replace(self.identity, number=number), self._epoch)
 
     def close(self) -> None:
         """Release the lock, so that another process may use the directory."""

@@ -32,6 +32,7 @@ from ha.core.effects import (
     StartServing,
     StopServing,
     SwapRegister,
+    TakeNumber,
 )  # fmt: skip
 from ha.core.errors import LinkError
 from ha.core.record.authority import FORCED
@@ -67,6 +68,7 @@ class ActingNode(Announcer, Protocol):
     @property
     def warn(self) -> Callable[[Coded], None]: ...
     def adopt_cluster(self, cluster_id: str) -> None: ...
+    def take_number(self, number: int) -> None: ...
     def answer(self, token: int, ok: bool, reason: str, code: str) -> None: ...
     def save_record(self, record: InSyncRecord, incomplete: bool) -> None: ...
     def start_serving(self, epoch: int, now: float) -> None: ...
@@ -110,6 +112,8 @@ class EffectRunner:
                 node.dials.due(now, at_once=True)
             case AdoptCluster(cluster_id=cluster_id):
                 node.adopt_cluster(cluster_id)
+            case TakeNumber(number=number):
+                node.take_number(number)
             case Answer(token=token, ok=ok, reason=reason, code=code):
                 node.answer(token, ok, reason, code)
             case _:

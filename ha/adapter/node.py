@@ -437,6 +437,9 @@ class Node:
     def adopt_cluster(self, cluster_id: str) -> None:
         self._files.set_cluster(cluster_id)
 
+    def take_number(self, number: int) -> None:
+        self._files.set_number(number)
+
     # -- inside
 
     @property

@@ -98,7 +98,7 @@ PROMOTE_OTHER_PROMOTING = Code(
 PROMOTE_SAME_NUMBER = Code(
     "promote-same-number",
     "{other} and this node have the same node number {number}",
-    "Two nodes of the pair drew the same number, and could mint the same epoch.",
+    "Two nodes that have been promoted before have the same number, and could mint the same epoch.",
     "Start the newer of the two with an empty data directory.",
 )
 PROMOTE_FOREIGN_NODE = Code(
@@ -336,7 +336,7 @@ JOIN_IDENTITY_COPIED = Code(
 JOIN_SAME_NUMBER = Code(
     "join-same-number",
     "both nodes have the node number {number}: give one an empty data directory",
-    "The node drew the number of the primary, and could mint the same epoch.",
+    "A node that has been promoted before has the number of the primary, and could mint the same epoch.",
     "Start it with an empty data directory.",
 )
 JOIN_SAME_NAME = Code(
@@ -348,7 +348,7 @@ JOIN_SAME_NAME = Code(
 JOIN_BACKUP_SAME_NUMBER = Code(
     "join-backup-same-number",
     "backup {name} already has the node number {number}: give one node an empty data directory",
-    "The node drew the number of another backup.",
+    "A node that has been promoted before has the number of another backup.",
     "Start one of the two with an empty data directory.",
 )
 JOIN_BACKUP_SAME_NAME = Code(
@@ -423,6 +423,12 @@ LINK_MISUSED = Code(
 
 # -- log events that need no action of themselves
 
+NUMBER_DRAWN = Code(
+    "ha-number-drawn",
+    "{peer} has the node number {old} too; the number of this node is now {number}",
+    "Each node draws a number for its epochs, and a new node found its own at another node.",
+    "Nothing.",
+)
 LOOKING = Code(
     "ha-looking",
     "joining: looking for the other brokers",

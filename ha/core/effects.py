@@ -110,6 +110,13 @@ class AdoptCluster:
 
 
 @dataclass(slots=True, frozen=True)
+class TakeNumber:
+    """Write and fsync the number that goes into the epochs of this node."""
+
+    number: int
+
+
+@dataclass(slots=True, frozen=True)
 class StartServing:
     """Begin to serve in `epoch`. The record that gives it to this node is committed and durable here (the
     SaveRecord before), and no earlier owner can still be confirming.
@@ -171,7 +178,8 @@ class Announce:
 
 Effect = (
     SendMethod | SendStream | ClosePeer | ExpelPeer | Redial | SaveRecord | ReadRegister | SwapRegister
-    | FenceOutput | ResumeOutput | PauseInput | ResumeInput | AdoptCluster | StartServing | StopServing
+    | FenceOutput | ResumeOutput | PauseInput | ResumeInput | AdoptCluster | TakeNumber | StartServing
+    | StopServing
     | Answer | Log
     | Note | Announce
 )  # fmt: skip

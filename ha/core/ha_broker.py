@@ -79,7 +79,7 @@ class HaBroker:
         self._authority: Authority = authority if authority is not None else ManualAuthority()
         self.keeper = RecordKeeper(self._local, self._out, self._authority)
         self._primary_model, self._replica_model, self._position = primary_model, replica_model, position
-        self._lineage = Lineage(self._local, self._out, epoch_seen, cluster_id)
+        self._lineage = Lineage(me, self._local, self._out, epoch_seen, cluster_id)
         self._epoch = 0
         self.primary: Primary | None = None
         self.backup: Backup | None = self._as_backup() if addresses else None
@@ -201,7 +201,7 @@ class HaBroker:
     def start(self, now: float) -> None:
         """Standalone: open a new epoch at once. In a pair: look for the others."""
         if self.status is Status.STANDALONE:
-            self._epoch = self._lineage.seen = self._authority.mint(self._me, self._lineage.seen)
+            self._epoch = self._lineage.seen = self._lineage.mint(self._authority)
             self._out.note("promote", view=self._epoch, peer="", reason="standalone")
             self._out.do(StartServing(self._epoch))
         else:

@@ -12,10 +12,10 @@ from typing import Protocol
 from ha.core.record.in_sync_record import Incarnation
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class OwnIdentity:
     """The identity of this node. `number` (1..65535) goes into the epochs that it mints and must differ
-    within a pair.
+    within a pair: Lineage changes it if it does not. All else is fixed.
 
     `life` is drawn at each start and written nowhere: it tells apart two processes that run on copies of one
     data directory.

@@ -93,6 +93,7 @@ class Introductions:
         if not self._lineage.foreign(answer):
             if address is not None:
                 self._peers.found_ours(address)
+            self._lineage.differ(answer, {a.number for a in self._peers.answers.values()})
             return answer
         if (
             address is not None

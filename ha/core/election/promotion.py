@@ -194,8 +194,8 @@ class Promotion:
         verdict = self._authority.judge(evidence, force_lossy=attempt.force_lossy)
         lineage, old = self._lineage, evidence.newest
         known = [max(a.epoch, a.seen) for a in evidence.answers.values()]
-        seen = max([lineage.seen, old.epoch if old else 0, *known])
-        epoch = self._authority.mint(self._me, seen) if verdict.granted else 0
+        newest = max([old.epoch if old else 0, *known])
+        epoch = lineage.mint(self._authority, newest) if verdict.granted else 0
         self._on(
             steps.Judged(now, verdict, evidence, self._local.record, epoch, lineage.cluster_id), now
         )  # fmt: skip

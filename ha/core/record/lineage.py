@@ -1,22 +1,31 @@
 """Lineage: which cluster this node belongs to, which epochs it has heard of, whose word counts here.
 
 Owner: HaBroker. Both only ever grow: a cluster once found is never left, and an epoch once seen is never
-minted.
+minted. The node's number, which goes into its epochs, changes only before the first of them.
 """
 
 from __future__ import annotations
 
-from ha.core.effects import AdoptCluster
+import zlib
+from collections.abc import Collection
+from itertools import count
+
+from ha.core import codes
+from ha.core.effects import AdoptCluster, TakeNumber
 from ha.core.outbox import Outbox
-from ha.core.record.authority import PeerAnswer
-from ha.core.record.in_sync_record import InSyncRecord, is_beyond
+from ha.core.record.authority import Authority, PeerAnswer
+from ha.core.record.in_sync_record import EPOCH_STEP, InSyncRecord, is_beyond
 from ha.core.record.local_record import LocalRecord
+from ha.core.role import OwnIdentity
 
 
 class Lineage:
     """`cluster_id`: None until one is found; `seen`: the highest epoch known to have been minted."""
 
-    def __init__(self, local: LocalRecord, outbox: Outbox, epoch_seen: int, cluster_id: str | None) -> None:
+    def __init__(
+        self, me: OwnIdentity, local: LocalRecord, outbox: Outbox, epoch_seen: int, cluster_id: str | None
+    ) -> None:
+        self._me = me
         self._local = local
         self._out = outbox
         record = local.record
@@ -24,6 +33,7 @@ class Lineage:
         self.cluster_id = record.cluster_id if record else cluster_id
         self._sure = self.seen
         """Known by this node's own disk, and not by hearsay."""
+        self._minted = epoch_seen > 0
 
     def saw(self, *epochs: int) -> None:
         self.seen = max(self.seen, *epochs)
@@ -33,6 +43,24 @@ class Lineage:
         if self.cluster_id is None:
             self.cluster_id = cluster_id
             self._out.do(AdoptCluster(cluster_id))
+
+    def mint(self, authority: Authority, known: int = 0) -> int:
+        """A new epoch above `known` and all that this node has heard of."""
+        self._minted = True
+        return authority.mint(self._me, max(self.seen, known))
+
+    def differ(self, peer: PeerAnswer, taken: Collection[int]) -> None:
+        """Draw another number if the peer has this node's, none of those taken. A node that may have minted
+        an epoch, or belongs to a cluster, keeps its number: others know it by that."""
+        me = self._me
+        if peer.number != me.number or self._minted or self.cluster_id is not None:
+            return
+        # Hashes of the identity, which no peer has: two nodes that draw at the same time draw two numbers.
+        draws = (1 + zlib.crc32(f"{me.node_id} {i}".encode()) % (EPOCH_STEP - 1) for i in count())
+        drawn = next(number for number in draws if number != peer.number and number not in taken)
+        self._out.log(codes.NUMBER_DRAWN.say(peer=peer.name, old=me.number, number=drawn))
+        me.number = drawn
+        self._out.do(TakeNumber(drawn))
 
     def foreign(self, answer: PeerAnswer) -> bool:
         """Of another cluster, or of none with a life of its own: its epochs mean nothing here."""

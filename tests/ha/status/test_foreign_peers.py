@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ha.adapter import codes as adapter_codes
 from ha.adapter.dials import REFUSED_REDIAL
 from ha.core import codes
@@ -106,6 +108,24 @@ def test_a_node_of_the_primarys_name_is_not_taken_in() -> None:
     assert refused == codes.JOIN_NOT_PRIMARY.say(node="a", status="active")
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_new_nodes_of_one_number_draw_others(first: int) -> None:
+    """Of 65,535 numbers two nodes draw the same one now and then, and nothing is lost by another draw."""
+    pair = Pair(3)
+    numbers = {host.number for host in pair.hosts}
+    assert len(numbers) == 3
+    a, b, c = pair.hosts
+    b.number = c.number = a.number
+    pair.start(a, b)
+    pair.until(lambda: a.told(codes.NUMBER_DRAWN) and b.told(codes.NUMBER_DRAWN))
+    assert pair.ask(pair[first], "promote", force_lossy=True)["ok"]
+    pair.start(c)
+    pair.until(lambda: sorted(h.status for h in pair.hosts) == ["active", "ready", "ready"])
+    drawn = {host.running.me.number for host in pair.hosts}
+    assert len(drawn) == 3
+    assert drawn == {host.running._files.identity.number for host in pair.hosts}, "durable"
+
+
 def test_a_second_backup_of_the_same_name_or_number_is_not_taken_in() -> None:
     """Else at the failover: the one could no longer follow the other. Once the first is gone (a machine that
     was replaced), the second is taken in.
@@ -125,6 +145,7 @@ def test_a_second_backup_of_the_same_name_or_number_is_not_taken_in() -> None:
         assert pair.ask(a, "promote", force_lossy=True)["ok"]
         pair.until(lambda b=b: b.status == "ready")
         pair.start(c)
+        c.running.core._lineage._minted = True  # it has been primary elsewhere: its number stays
         pair.run(3)
         assert (b.status, c.status) == ("ready", "joining")
         assert [line for line in a.log if sentence in line] == [
