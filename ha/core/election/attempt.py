@@ -442,7 +442,20 @@ for _phase in PromotionStep:
 """What follows from an event in each phase. Any other event changes nothing: it comes too late."""
 
 
+NEXT: dict[PromotionStep, frozenset[PromotionStep]] = {
+    _ASKING: frozenset({_COMMITTING}),
+    _COMMITTING: frozenset({_WAITING}),
+    _WAITING: frozenset(),
+}
+"""From each phase, where to. An attempt may stay in each, and end in each. Anything else stops the node."""
+
+
 def step(attempt: Attempt, event: Event, rules: Rules) -> Move:
     """How the attempt goes on after `event`."""
     move = STEPS.get((attempt.step, type(event)))
-    return move(attempt, event, rules) if move is not None else (attempt, ())
+    if move is None:
+        return attempt, ()
+    after, decisions = move(attempt, event, rules)
+    if after is not None and after.step not in (attempt.step, *NEXT[attempt.step]):
+        raise Broken(f"a promotion goes from {attempt.step.value} to {after.step.value}")
+    return after, decisions

@@ -19,6 +19,7 @@ from typing import Any
 
 from broker.model.values import Position
 from ha.core import codes
+from ha.core.errors import Broken
 from ha.core.primary.remote_backup import Phase
 from ha.core.record.in_sync_record import Incarnation
 from ha.core.refusal import with_next
@@ -324,7 +325,20 @@ for _phase in SwitchoverStep:
 """What follows from an event in each phase. Any other event changes nothing."""
 
 
+NEXT: dict[SwitchoverStep, frozenset[SwitchoverStep]] = {
+    SwitchoverStep.DRAINING: frozenset({SwitchoverStep.HANDED}),
+    SwitchoverStep.HANDED: frozenset({SwitchoverStep.RETURNING}),
+    SwitchoverStep.RETURNING: frozenset(),
+}
+"""From each phase, where to. A plan may stay in each, and end in each. Anything else stops the node."""
+
+
 def step(plan: SwitchoverPlan, event: Event, limits: Limits) -> Move:
     """How the plan goes on after `event`."""
     move = STEPS.get((plan.step, type(event)))
-    return move(plan, event, limits) if move is not None else (plan, ())
+    if move is None:
+        return plan, ()
+    after, decisions = move(plan, event, limits)
+    if after is not None and after.step not in (plan.step, *NEXT[plan.step]):
+        raise Broken(f"a switchover goes from {plan.step.value} to {after.step.value}")
+    return after, decisions

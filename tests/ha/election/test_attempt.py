@@ -10,6 +10,7 @@ import pytest
 from ha.core.backup.backup import Said
 from ha.core.election import attempt as steps
 from ha.core.election.attempt import Attempt, Decision, Event, PromotionStep, Rules
+from ha.core.errors import Broken
 from ha.core.record.authority import Verdict
 from ha.core.record.in_sync_record import Incarnation, InSyncRecord, next_record
 from ha.core.record.record_keeper import RETRY, Outcome
@@ -61,6 +62,20 @@ def test_each_phase_answers_each_event_or_it_changes_nothing(phase: PromotionSte
 
 def test_the_table_names_known_events_and_all_of_them() -> None:
     assert {event for _, event in steps.STEPS} == set(get_args(Event)) == {type(event) for event in EVENTS}
+
+
+@pytest.mark.parametrize("after", PromotionStep)
+@pytest.mark.parametrize("phase", PromotionStep)
+def test_only_the_phases_of_the_table_follow(
+    phase: PromotionStep, after: PromotionStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(steps.STEPS, (phase, steps.Woken), lambda *_: (PHASES[after], ()))
+    order = list(PromotionStep)
+    if order.index(after) - order.index(phase) in (0, 1):
+        assert steps.step(PHASES[phase], steps.Woken(1.0), RULES) == (PHASES[after], ())
+    else:
+        with pytest.raises(Broken, match=f"from {phase.value} to {after.value}"):
+            steps.step(PHASES[phase], steps.Woken(1.0), RULES)
 
 
 def test_the_way_to_serving() -> None:

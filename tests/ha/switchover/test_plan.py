@@ -10,6 +10,7 @@ import pytest
 from broker.model.values import Position
 from ha.core.election import plan as steps
 from ha.core.election.plan import Candidate, Decision, Event, Limits, Server, SwitchoverPlan, SwitchoverStep
+from ha.core.errors import Broken
 from ha.core.primary.remote_backup import Phase
 from ha.core.record.in_sync_record import Incarnation
 
@@ -53,6 +54,21 @@ def test_each_phase_answers_each_event_or_it_changes_nothing(phase: SwitchoverSt
 
 def test_the_table_names_known_events_and_all_of_them() -> None:
     assert {event for _, event in steps.STEPS} == set(get_args(Event)) == {type(event) for event in EVENTS}
+
+
+@pytest.mark.parametrize("after", SwitchoverStep)
+@pytest.mark.parametrize("phase", SwitchoverStep)
+def test_only_the_phases_of_the_table_follow(
+    phase: SwitchoverStep, after: SwitchoverStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = steps.GivenUp("demoted meanwhile")
+    monkeypatch.setitem(steps.STEPS, (phase, steps.GivenUp), lambda *_: (PHASES[after], ()))
+    order = list(SwitchoverStep)
+    if order.index(after) - order.index(phase) in (0, 1):
+        assert steps.step(PHASES[phase], event, LIMITS) == (PHASES[after], ())
+    else:
+        with pytest.raises(Broken, match=f"from {phase.value} to {after.value}"):
+            steps.step(PHASES[phase], event, LIMITS)
 
 
 def test_the_way_to_the_target_serving() -> None:
