@@ -72,7 +72,7 @@ class Agent:
             process,
             state,
             marks.has("promoted"),
-            marks.counts("heir"),
+            marks.counts("target"),
             marks.counts("leaving"),
         )
         return facts, said
@@ -218,7 +218,7 @@ class Agent:
         while True:
             found, facts = self._judge(Asked.PROMOTE)
             if found.code is Code.SUCCESS:
-                self._state.set("heir", False)
+                self._state.set("target", False)
                 self._state.set("leaving", False)
                 self._keep(self._state.set, "promoted", True)
                 return found.code
@@ -286,7 +286,7 @@ class Agent:
         me = self._settings.node_name
         if (when, what) == ("pre", "demote"):
             if self._cluster.meta("on_node", me) in self._cluster.names("promote_uname"):
-                self._keep(self._state.set_for, "heir", _TARGET)
+                self._keep(self._state.set_for, "target", _TARGET)
                 self._keep(self._state.set_for, "changed", _UNREST)
             elif self._cluster.meta("on_node", me) in self._cluster.names("demote_uname"):
                 self._step_down_early()

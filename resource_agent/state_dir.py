@@ -4,7 +4,7 @@
                           /answered    it has answered over its control socket
                           /promoted    it served when it was last heard
                           /failed      it did not answer when it was last asked
-                          /heir        the manager is about to promote it (until when)
+                          /target      the manager is about to promote it (until when)
                           /leaving     it has stepped down before the manager has had it demoted (until when)
                           /changed     its role has just changed (until when that counts)
                           /score       the promotion score that was set last, and when
@@ -29,7 +29,7 @@ from resource_agent.process import Running, running
 
 _CREDENTIALS = struct.Struct("3i")
 """Process id, user and group of the other end of a Unix socket: the kernel's `struct ucred`."""
-_MARKS = ("answered", "promoted", "failed", "heir", "leaving", "changed")
+_MARKS = ("answered", "promoted", "failed", "target", "leaving", "changed")
 
 
 def _now() -> float:

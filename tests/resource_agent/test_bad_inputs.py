@@ -163,7 +163,7 @@ def test_a_full_run_fails_no_broker_that_is_well(site: Site) -> None:
     node = site.alone()
     node.ok("start")
     node.until_score("100")
-    for mark in ("answered", "promoted", "failed", "heir", "leaving", "changed", "score"):
+    for mark in ("answered", "promoted", "failed", "target", "leaving", "changed", "score"):
         (node.state / f"{mark}.new").mkdir()
     assert "cannot write in" in node.ok("promote").said
     node.ok("monitor", 191)
