@@ -56,8 +56,11 @@ class Lineage:
         if peer.number != me.number or self._minted or self.cluster_id is not None:
             return
         # Hashes of the identity, which no peer has: two nodes that draw at the same time draw two numbers.
-        draws = (1 + zlib.crc32(f"{me.node_id} {i}".encode()) % (EPOCH_STEP - 1) for i in count())
-        drawn = next(number for number in draws if number != peer.number and number not in taken)
+        # No generator expression: mypyc makes a list of it, and this one has no end.
+        for draw in count():
+            drawn = 1 + zlib.crc32(f"{me.node_id} {draw}".encode()) % (EPOCH_STEP - 1)
+            if drawn != peer.number and drawn not in taken:
+                break
         self._out.log(codes.NUMBER_DRAWN.say(peer=peer.name, old=me.number, number=drawn))
         me.number = drawn
         self._out.do(TakeNumber(drawn))
