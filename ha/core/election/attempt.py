@@ -456,6 +456,6 @@ def step(attempt: Attempt, event: Event, rules: Rules) -> Move:
     if move is None:
         return attempt, ()
     after, decisions = move(attempt, event, rules)
-    if after is not None and after.step not in (attempt.step, *NEXT[attempt.step]):
+    if after is not None and after.step not in NEXT[attempt.step] | {attempt.step}:
         raise Broken(f"a promotion goes from {attempt.step.value} to {after.step.value}")
     return after, decisions
