@@ -50,8 +50,8 @@ class Lineage:
         return authority.mint(self._me, max(self.seen, known))
 
     def differ(self, peer: PeerAnswer, taken: Collection[int]) -> None:
-        """Draw another number if the peer has this node's, none of those taken. A node that may have minted
-        an epoch, or belongs to a cluster, keeps its number: others know it by that."""
+        """If the peer has this node's number, draw one that is not in `taken`. A node that may have minted an
+        epoch, or belongs to a cluster, keeps its number: two terms could get one epoch otherwise."""
         me = self._me
         if peer.number != me.number or self._minted or self.cluster_id is not None:
             return
