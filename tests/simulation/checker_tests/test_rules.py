@@ -166,6 +166,20 @@ def test_18_no_message_expires_before_its_time(dead_letters: bool) -> None:
         pair.run(1.0)
 
 
+def test_18_the_time_of_a_message_goes_on_while_its_node_is_stopped() -> None:
+    """Found by the simulation (7026): a message was taken just before a stop, and recorded after it."""
+    pair = on_the_way(dead_letters=True, message_ttl=3000)
+    before = len(held(pair.a, "r-r1"))
+    while len(held(pair.a, "r-r1")) <= before:
+        pair.run(0.0001)
+    pair.a.pause()
+    pair.run(1.0)
+    pair.a.resume()
+    checked = pair.checkers.expiry.checked
+    pair.run(3.0)
+    assert pair.checkers.expiry.checked > checked + before
+
+
 def test_18_an_expired_message_leaves_no_queue_of_a_chain_early() -> None:
     slow = replace(BRIEF, message_ttl=10_000)
     pair = on_the_way(max_length=2, dead_letters=True, steps=(slow,))

@@ -174,7 +174,7 @@ class Checkers:
             self.backwards.tick(machine)
         if machine.spoilt and machine.role() == "ready":
             machine.spoilt = False
-        self.expiry.tick()
+        self.expiry.tick(machine)
         self.troubles.look(self.clock.now, calm=self.journal.binding)
         self.cut_off.look(machine, self.clock.now)
         self.frozen.ticked(machine, self.clock.now)
@@ -194,6 +194,7 @@ class Checkers:
         self.acked.frozen = self.clock.now
         self.troubles.paused(machine, self.clock.now)
         self.frozen.paused(machine, self.clock.now)
+        self.expiry.paused(machine)
 
     def resumed(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now

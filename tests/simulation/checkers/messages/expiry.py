@@ -84,14 +84,22 @@ class Expiry18:
         """Each message by its queue's UUID and its id: queue, number, when."""
         self._left: list[tuple[str, int, float]] = []
         """Those that have expired in this tick; whether its node was promoted in it is known at its end."""
+        self._paused: dict[str, float] = {}
+        """When a node was stopped that has not ended a tick since. What it took just before is dated by then,
+        and comes to its history with that tick."""
+
+    def paused(self, machine: Machine) -> None:
+        self._paused[machine.name] = self._clock.now
 
     def started(self, machine: Machine) -> None:
+        self._paused.pop(machine.name, None)
         if self._times:
             machine.running.broker.sinks.append(_Sink(self, machine))
 
     def batch(self, machine: Machine, batch: Batch) -> None:
         """`machine` serves, and this came to pass there."""
         queues = machine.running.vhosts.queues_by_uuid
+        since = self._paused.get(machine.name, self._clock.now)
         expired = set[tuple[str, int]]()
         """What came as a dead letter because its time was over elsewhere: the queue, the number."""
         for record in batch.records:
@@ -99,7 +107,7 @@ class Expiry18:
                 for uuid, first in zip(record.queues, record.firsts, strict=True):
                     queue = queues.get(uuid)
                     if queue is not None and queue.vhost == RuleUser.vhost:
-                        self._enqueued(uuid, queue.name, first, record, expired)
+                        self._enqueued(uuid, queue.name, first, record, since, expired)
         for record in batch.records:
             if isinstance(record, Dequeue):
                 for first, last in record.ranges:
@@ -108,18 +116,19 @@ class Expiry18:
                         if came is not None and _over(record.reason, came, expired):
                             self._left.append(came)
 
-    def tick(self) -> None:
+    def tick(self, machine: Machine) -> None:
+        self._paused.pop(machine.name, None)
         left, self._left = self._left, []
         for came in left:
             self._judge(*came)
 
     def _enqueued(
-        self, uuid: bytes, name: str, first: int, run: EnqueueRun, expired: set[tuple[str, int]]
+        self, uuid: bytes, name: str, first: int, run: EnqueueRun, since: float, expired: set[tuple[str, int]]
     ) -> None:
         for seq, raw in enumerate(run.raws, first):
             number = number_of(raw)
             if name in self._times:
-                self._came[uuid, run.envelope.epoch, seq] = (name, number, self._clock.now)
+                self._came[uuid, run.envelope.epoch, seq] = (name, number, since)
             for death in content_of(raw)[0].get("x-death", [])[:1]:
                 if death["reason"] == "expired":
                     expired.add((death["queue"], number))
