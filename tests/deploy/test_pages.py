@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,18 @@ from understudy.config.load import load
 
 ADDRESSES = re.compile(r"\b10\.0\.0\.[12]:5672\b")
 HASH = '"$argon2id$..."'
+DEVELOPERS = [
+    *sorted((ROOT / "docs" / "contributing").glob("*.md")),
+    *sorted((ROOT / "bench").glob("**/README.md")),
+    ROOT / "spark" / "README.md",
+    ROOT / "tests" / "README.md",
+]
 OUTPUT = ("", "text")
 """Languages of boxes that are no input: diagrams and lines of logs."""
+
+
+def targets_of_make() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def boxes(where: str) -> list[tuple[Path, paper.Box]]:
@@ -64,11 +75,35 @@ def test_each_box_says_where_it_is_run() -> None:
 
 
 def test_the_targets_of_make_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = targets_of_make()
     proof = [box for box in paper.boxes(paper.README, paper.README_WHERE) if box.where == "make"]
     for box in (*proof, *(box for _, box in boxes("make"))):
         called = [command.split() for command in box.commands]
         assert {make for make, _ in called} == {"make"} and {target for _, target in called} <= targets
+
+
+def test_commands_for_developers_exist() -> None:
+    """They stand in indented lines. Commands of other projects (apt, pip, spark-submit) are skipped."""
+    targets = targets_of_make()
+    seen = 0
+    for page in DEVELOPERS:
+        for line in re.findall(r"^ {4}(\S.*)$", page.read_text(), re.MULTILINE):
+            words = line.partition("  #")[0].split()
+            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                words.pop(0)
+            match words:
+                case ["make", target, *_]:
+                    assert target in targets, f"{page}: {line}"
+                case ["python" | ".venv/bin/python", "-m", module, *_]:
+                    assert find_spec(module) is not None, f"{page}: {line}"
+                case ["understudy", *_]:
+                    (called,) = calls(paper.Box("", "", "", line))
+                    parsed(called)
+                case _:
+                    continue
+            seen += 1
+            assert len(line) <= 116, f"{page}: {line}"
+    assert seen > 40
 
 
 def test_commands_and_options_exist() -> None:
