@@ -71,7 +71,7 @@ class Services(Protocol):
     resuming: dict[Connection, None]
     holding: dict[Holder, None]
     sends: int
-    withheld: bool
+    output_fenced: bool
     input_paused: bool
     now: float
 
@@ -208,8 +208,9 @@ class Connection(ABC):
 
     @property
     @abstractmethod
-    def withheld(self) -> bool:
-        """True if this connection gets no output while output is fenced: a logged-in client."""
+    def is_client(self) -> bool:
+        """A logged-in client: it gets no output while output is fenced, and is not read while input is
+        paused."""
 
     @abstractmethod
     def receive(self, data: bytes, now: float) -> None:
@@ -310,7 +311,7 @@ class Connection(ABC):
 
     def take_output(self) -> list[bytes]:
         """Take all output; write it joined."""
-        if self.broker.withheld and self.withheld:
+        if self.broker.output_fenced and self.is_client:
             self._dirty = False
             return []
         out, self.out = self.out, []
@@ -325,7 +326,7 @@ class Connection(ABC):
     def drop_output(self) -> None:
         """Discard fenced output. Output is always taken completely, so it begins and ends with whole
         frames."""
-        if self.withheld:
+        if self.is_client:
             self.out = []
             self._pending = 0
 
@@ -491,7 +492,7 @@ class Connection(ABC):
     @property
     def _held_back(self) -> bool:
         """Memory, disk or the broker's owner forbids input from this connection now."""
-        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_paused and self.withheld)
+        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_paused and self.is_client)
         return held_back or self._congested
 
     def note_publish(self) -> None:

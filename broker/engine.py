@@ -122,7 +122,7 @@ class Broker:
         self.paging = Paging(overflow)
         self._received = 0
         """Octets of input since the disk was last sampled."""
-        self.withheld = False
+        self.output_fenced = False
         """Output is fenced: no confirm or delivery may leave; see `fence_output`."""
         self.input_paused = False
         """Input is paused: nothing is read from clients or delivered to them; see `pause_input`."""
@@ -212,7 +212,7 @@ class Broker:
         self.sends = self._sends_each
         if self.resuming:
             self._resume()
-        if not self.withheld and not self.input_paused:
+        if not self.output_fenced and not self.input_paused:
             self.vhosts.dispatch()
             self.vhosts.expire(now)
         self.vhosts.removals.end_tick()
@@ -282,7 +282,7 @@ class Broker:
     def next_deadline(self) -> float | None:
         """When to call `timers` and `end_tick` next, on the clock of `now`. A time in the past means at
         once."""
-        waits, vhosts = self.withheld or self.input_paused, self.vhosts
+        waits, vhosts = self.output_fenced or self.input_paused, self.vhosts
         if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
             return self.now
         if vhosts.removals.in_pieces:
@@ -357,12 +357,12 @@ class Broker:
         """Fence output until `resume_output`. Logged-in clients get nothing, not even queued output. Nothing
         is delivered, and no queue is deleted because its clients left. Management connections are not
         affected."""
-        self.withheld = True
+        self.output_fenced = True
         self.vhosts.deciding = False
 
     def resume_output(self) -> None:
         """Send the fenced output, and delete the queues whose clients left meanwhile."""
-        self.withheld = False
+        self.output_fenced = False
         self.vhosts.decide_again()
         for connection in self.connections:
             connection.sent(0)
@@ -383,10 +383,10 @@ class Broker:
 
     def drop_fenced_output(self) -> None:
         """Discard the fenced output. The caller closes those connections next."""
-        if self.withheld:
+        if self.output_fenced:
             for connection in self.connections:
                 connection.drop_output()
-            self.withheld = False
+            self.output_fenced = False
 
     def _follow_directory(self, now: float) -> None:
         """After users changed: close the connections of deleted users, and update the tags of the others."""

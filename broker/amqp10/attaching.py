@@ -41,7 +41,7 @@ def incoming(links: LinksHost, link: Receiver) -> Incoming:
         if target.queue is not None:
             found = connection.vhost.queues.get(target.queue)  # only consumers need to own an exclusive queue
             queue = connection.vhost.queue(target.queue, owner=connection if found is None else found.owner)
-            connection.vhost.whole.reconnecting.used(queue)
+            connection.vhost.shared.reconnecting.used(queue)
         else:
             connection.vhost.route(target.exchange, target.key)
         link.target.address = wanted.address

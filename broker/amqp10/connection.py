@@ -120,7 +120,7 @@ class Amqp10Connection(Amqp10Host):
         return self.step is Amqp10Step.RUNNING
 
     @property
-    def withheld(self) -> bool:
+    def is_client(self) -> bool:
         return self._let_in
 
     @property
@@ -368,12 +368,12 @@ class Amqp10Connection(Amqp10Host):
             self.sent(octets)
 
     def take_output(self) -> list[bytes]:
-        if not self.gone and not (self.broker.withheld and self.withheld):
+        if not self.gone and not (self.broker.output_fenced and self.is_client):
             self.pull()
         return super().take_output()
 
     def drop_output(self) -> None:
-        if self.withheld and not self.gone:
+        if self.is_client and not self.gone:
             self.pull()
         super().drop_output()
 

@@ -336,7 +336,7 @@ class Outgoing:
                 self._wait_for_room()
                 return
             broker = self._links.connection.broker
-            if broker.withheld or broker.input_paused:
+            if broker.output_fenced or broker.input_paused:
                 # Output is fenced or input is paused, so nothing is delivered. `resume` follows when that
                 # ends. Nothing may wait for this until then, least of all a switchover.
                 self._links.connection.choke()
@@ -377,7 +377,7 @@ class Outgoing:
                 vhost.removals.requeueing.give_back([DeliveredBatch(queue, back)], (queue,), failed=failed)
                 vhost.removals.requeueing.work()
         vhost.cancel(queue, self.consumer)
-        if self._temporary and not queue.deleted and vhost.serving and vhost.whole.deciding:
+        if self._temporary and not queue.deleted and vhost.serving and vhost.shared.deciding:
             # otherwise another node may serve, and the queue is kept until the connection ends
             vhost.end_left(queue, Reason.DELETED)
 

@@ -285,7 +285,7 @@ class Node:
         self._hear(now)
         if self._core_deadline is not None and now >= self._core_deadline:
             core.timers(now)
-        if self.broker.withheld or now >= core.lease_until:
+        if self.broker.output_fenced or now >= core.lease_until:
             core.heed_lease(now)
         if self._store.failed is not None:
             return

@@ -240,7 +240,7 @@ class Interpreter:
         """The next messages (or with `dequeues`: dequeues; `lost`: silently) are not applied there."""
         vhost = self._host(name).running.vhost
         kind: Any = Dequeue if "dequeues" in how else EnqueueRun
-        spoil(vhost.whole, kind, vhost.queues[queue].uuid, silent="lost" in how)
+        spoil(vhost.shared, kind, vhost.queues[queue].uuid, silent="lost" in how)
 
     def do_declare(self, name: str, queue: str, *arguments: str) -> None:
         """Arguments as `x-max-length=4`."""

@@ -515,7 +515,7 @@ def test_large_tables_of_arguments_use_up_a_turn() -> None:
 
 def test_a_permission_whose_pattern_is_slow_uses_up_a_turn() -> None:
     hall = Hall(0)
-    hall.world.vhost.whole.change_directory([user("alice"), permission(configure="^([a-z]+)*_q$")])
+    hall.world.vhost.shared.change_directory([user("alice"), permission(configure="^([a-z]+)*_q$")])
     hall.turn()
     hall.attacker = hall.world.open(user="alice", password="word")
     declares = b""

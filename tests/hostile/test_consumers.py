@@ -163,7 +163,7 @@ def test_now_or_never_waits_for_the_turn_of_its_queue() -> None:
     """With a time to live of 0 a message is delivered if somebody can take it, however many queues there are
     that have their turn before."""
     world = World()
-    world.vhost.whole.steps = 2 * HAND
+    world.vhost.shared.steps = 2 * HAND
     client, publisher = world.open(), world.open()
     for number in range(9):
         name = f"q{number}"

@@ -135,11 +135,11 @@ def test_a_primary_that_ends_midway_still_has_what_is_no_dead_letter_yet() -> No
     mill.step()
     moved = mill.dead.total_count
     assert 0 < moved < MANY
-    mill.vhost.whole.history.flush(mill.now, 0, force=True)
-    mill.vhost.whole.deactivate()
+    mill.vhost.shared.history.flush(mill.now, 0, force=True)
+    mill.vhost.shared.deactivate()
     assert mill.q.mode is Mode.REPLICA
     assert (mill.q.total_count, mill.dead.total_count) == (MANY - moved, moved)
-    mill.vhost.whole.activate(2)
+    mill.vhost.shared.activate(2)
     mill.steps()
     assert (mill.q.message_count, mill.dead.total_count) == (MANY - moved, moved)
 
@@ -236,8 +236,8 @@ def test_a_new_primary_sends_on_what_a_full_queue_held() -> None:
     mill.client.connection.receive(message(1, b"x", routing_key="q") * 3, mill.now)
     mill.step()
     assert (mill.q.total_count, mill.q.message_count, mill.dead.total_count) == (3, 0, 0)
-    mill.vhost.whole.deactivate()
-    mill.vhost.whole.activate(2)
+    mill.vhost.shared.deactivate()
+    mill.vhost.shared.activate(2)
     mill.now += 0.001
     other = mill.open()
     other.send(1, "basic.consume", queue="q", consumer_tag="c")

@@ -192,7 +192,7 @@ def test_a_queue_that_is_deactivated_keeps_all_of_it() -> None:
     hall.fill(MANY)
     client.connection.lost(hall.now)
     hall.turn()
-    hall.vhost.whole.deactivate()
+    hall.vhost.shared.deactivate()
     assert hall.q.total_count == MANY and not hall.vhost.removals.in_pieces
 
 

@@ -80,9 +80,9 @@ class BrokerThread:
     async def _main(self) -> None:
         hooks, history = Hooks(), History(self._epoch)
         vhost = VirtualHosts(hooks, history, lambda: os.urandom(16), MESSAGE_FORMAT).root
-        vhost.whole.activate(self._epoch)
-        vhost.whole.change_directory([EntryPut("vhost", "", name) for name in self._vhosts])
-        self._broker = Broker(self._settings, hooks, vhost.whole)
+        vhost.shared.activate(self._epoch)
+        vhost.shared.change_directory([EntryPut("vhost", "", name) for name in self._vhosts])
+        self._broker = Broker(self._settings, hooks, vhost.shared)
         self._broker.protocols.update(self._protocols)
         self._shell = shell = Shell(self._broker)
         await shell.listen("127.0.0.1", 0)

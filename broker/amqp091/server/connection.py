@@ -112,7 +112,7 @@ class ServerConnection(Host):
         return self.state is State.RUNNING
 
     @property
-    def withheld(self) -> bool:
+    def is_client(self) -> bool:
         return self.handshake.step is HandshakeStep.DONE and not self.is_management
 
     @property

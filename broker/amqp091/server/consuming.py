@@ -243,7 +243,7 @@ class ChannelConsumers:
         connection = self._connection
         demand(connection, "read", "queue", name)
         queue = connection.vhost.queue(name, owner=connection)
-        connection.vhost.whole.used(queue)
+        connection.vhost.shared.used(queue)
         entry = queue.pop(no_ack=no_ack)
         if entry is None:
             self._output.answer("basic.get-empty")

@@ -135,7 +135,7 @@ def _declare_queue(vhost: VirtualHost, record: QueueDeclare) -> None:
     """A queue with the same name and another UUID is another queue: the old one is deleted with its messages
     (invariant 17). A known queue loses its `consumer_seen` until a ConsumerSeen follows, since another
     history may have set it."""
-    known = vhost.whole.queues_by_uuid.get(record.uuid)
+    known = vhost.shared.queues_by_uuid.get(record.uuid)
     if known is not None:
         if (known.scope, known.replicate) != (record.scope, record.replicate):
             known.set_scope(record.scope, record.replicate)
@@ -155,7 +155,7 @@ def _binding(vhost: VirtualHost, record: Bind | Unbind) -> Binding | None:
     source = vhost.exchanges.get(record.source)
     target: Queue | Exchange | None
     if record.queue is not None:
-        target = vhost.whole.queues_by_uuid.get(record.queue)
+        target = vhost.shared.queues_by_uuid.get(record.queue)
     else:
         target = vhost.exchanges.get(record.target)
     if source is None or target is None:

@@ -55,21 +55,21 @@ class Removed(NamedTuple):
 class Definitions(Topology):
     """Declares and deletes. `owner`: the connection that asks, compared by identity."""
 
-    def __init__(self, name: str, whole: Shared) -> None:
-        super().__init__(name, whole)
-        self.hooks = whole.hooks
-        self.history = whole.history
-        self.new_uuid = whole.new_uuid
-        self.directory = whole.directory
-        self.pending = whole.pending
-        self.expiries = whole.expiries
-        self.reconnecting = whole.reconnecting
-        self.removals = whole.removals
+    def __init__(self, name: str, shared: Shared) -> None:
+        super().__init__(name, shared)
+        self.hooks = shared.hooks
+        self.history = shared.history
+        self.new_uuid = shared.new_uuid
+        self.directory = shared.directory
+        self.pending = shared.pending
+        self.expiries = shared.expiries
+        self.reconnecting = shared.reconnecting
+        self.removals = shared.removals
         self._owned: dict[object, list[Queue]] = {}
 
     @property
     def serving(self) -> bool:
-        return self.whole.serving
+        return self.shared.serving
 
     def need(self, scope: Scope) -> Need:
         """What the reply to a change in `scope` must wait for, at `history.position`."""
@@ -186,7 +186,7 @@ class Definitions(Topology):
         """The queue of this name. If its clients have left it and it waits for its deletion, it is deleted
         first. Raises LettersDue."""
         found = self.queues.get(name)
-        reason = None if found is None else self.whole.leaving.reason(found)
+        reason = None if found is None else self.shared.leaving.reason(found)
         if found is None or reason is None:
             return found
         self._require_dead_letters(found)
@@ -259,7 +259,7 @@ class Definitions(Topology):
             return self.queues[name]
         if passive:
             looked_at = self.queue(name, owner=owner)
-            self.whole.used(looked_at)
+            self.shared.used(looked_at)
             looked_at.settle()
             return looked_at
         if name:
@@ -270,7 +270,7 @@ class Definitions(Topology):
         )
         check_queue_arguments(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
         if found is not None:
-            self.whole.used(self._redeclare(found, declared, owner))
+            self.shared.used(self._redeclare(found, declared, owner))
             found.settle()
             return found
         if name.startswith("amq."):
@@ -309,7 +309,7 @@ class Definitions(Topology):
             declared, self.history, self.pending.append, mode=mode, epoch=self.history.epoch, owner=owner,
             removals=self.removals,
         )  # fmt: skip
-        queue.window = self.whole.window
+        queue.window = self.shared.window
         if self.serving:
             apply_to_new(self, queue)
         if owner is not None:
@@ -347,7 +347,7 @@ class Definitions(Topology):
 
     def _drop_queue(self, queue: Queue, spared: Container[Exchange] = ()) -> None:
         if queue.scope & Scope.LINK:
-            self.whole.deleted_queues.add(queue.uuid, queue.ends())
+            self.shared.deleted_queues.add(queue.uuid, queue.ends())
         sources = self.remove_queue(queue)
         owned = self._owned.get(queue.owner)
         if queue.owner is not None and owned is not None:
@@ -356,7 +356,7 @@ class Definitions(Topology):
                 del self._owned[queue.owner]
         self.expiries.forget(queue)
         self.removals.forget(queue)
-        self.whole.leaving.forget(queue)
+        self.shared.leaving.forget(queue)
         consumers = list(queue.consumers)
         queue.consumers.clear()
         for consumer in consumers:

@@ -55,8 +55,8 @@ DeadRoutes = Mapping[tuple[RuledQueue, int, int], PublishRoute]
 class Enqueueing(Definitions):
     """Publishes. `known_routes`: routes of dead letters that a commit has already looked up."""
 
-    def __init__(self, name: str, whole: Shared) -> None:
-        super().__init__(name, whole)
+    def __init__(self, name: str, shared: Shared) -> None:
+        super().__init__(name, shared)
         self.known_routes: DeadRoutes = {}
 
     def publish(

@@ -58,13 +58,13 @@ def apply_to_all(host: Topology) -> None:
     """Apply the current policies to all queues and exchanges. Cheap where the policy is unchanged."""
     matching = Matching()
     plain: dict[str, QueueRules] = {}
-    of_queues = host.whole.directory.ranked(host.name, QUEUES)
+    of_queues = host.shared.directory.ranked(host.name, QUEUES)
     changed = False
     for queue in host.queues.values():
         policy = _first_match(of_queues, queue.name, matching)
         if policy is not queue.ruled_by:
             changed |= _set_queue_policy(host, queue, policy, plain)
-    of_exchanges = host.whole.directory.ranked(host.name, EXCHANGES)
+    of_exchanges = host.shared.directory.ranked(host.name, EXCHANGES)
     for exchange in host.exchanges.values():
         changed |= _set_exchange_policy(exchange, _first_match(of_exchanges, exchange.name, matching))
     if changed:
@@ -72,7 +72,7 @@ def apply_to_all(host: Topology) -> None:
     for policy in {policy.name: policy for policy in (*of_queues, *of_exchanges)}.values():
         names = matching.given_up.get(policy.pattern)
         if names is not None:
-            host.whole.warn(
+            host.shared.warn(
                 f"policy '{policy.name}' in vhost '{host.name}': its pattern reached the match limit for "
                 f"{len(names)} names, such as '{min(names)}', and does not match them; set a simpler pattern"
             )
@@ -81,11 +81,11 @@ def apply_to_all(host: Topology) -> None:
 def apply_to_new(host: Topology, made: Queue | Exchange) -> None:
     """Apply the policies to a new queue or exchange of a serving virtual host. No route leads to it yet."""
     if isinstance(made, Queue):
-        policy = host.whole.directory.policy_for(host.name, made.name, QUEUES)
+        policy = host.shared.directory.policy_for(host.name, made.name, QUEUES)
         if policy is not None:
             _set_queue_policy(host, made, policy, {})
     else:
-        _set_exchange_policy(made, host.whole.directory.policy_for(host.name, made.name, EXCHANGES))
+        _set_exchange_policy(made, host.shared.directory.policy_for(host.name, made.name, EXCHANGES))
 
 
 def policy_names(directory: Directory, queues: Sequence[Queue]) -> dict[Queue, str]:
@@ -124,9 +124,9 @@ def _set_queue_policy(
     if rules == before:
         return False
     queue.set_rules(rules)
-    if rules.expires != before.expires and host.whole.serving and not follows(queue):
-        host.whole.expiries.forget(queue)
-        host.whole.expiries.used(queue)
+    if rules.expires != before.expires and host.shared.serving and not follows(queue):
+        host.shared.expiries.forget(queue)
+        host.shared.expiries.used(queue)
     return True
 
 

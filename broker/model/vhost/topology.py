@@ -36,14 +36,14 @@ ROUTE_MEMO = 16384
 class Topology:
     """`queues` and `exchanges` by name.
 
-    - `whole`: the state that all virtual hosts share.
+    - `shared`: the state that all virtual hosts share.
     - `bindings`: their number.
     - `octets`: approximate memory of all this, without messages and consumers.
     """
 
-    def __init__(self, name: str, whole: Shared) -> None:
+    def __init__(self, name: str, shared: Shared) -> None:
         self.name = name
-        self.whole = whole
+        self.shared = shared
         self.generation = 0
         self.exchanges: dict[str, Exchange] = built_in_exchanges(name)
         self.queues: dict[str, Queue] = {}
@@ -57,7 +57,7 @@ class Topology:
     def _changed(self) -> None:
         self.generation += 1
         self._routes.clear()
-        self.whole.changed()
+        self.shared.changed()
 
     @property
     def reach(self) -> int:
@@ -67,14 +67,14 @@ class Topology:
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
         self.octets += queue.octets
-        self.whole.queues_by_uuid[queue.uuid] = queue
+        self.shared.queues_by_uuid[queue.uuid] = queue
         self._changed()
 
     def remove_queue(self, queue: Queue) -> list[Exchange]:
         """Remove a queue and its bindings. Returns the exchanges that were bound to it."""
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
-        if self.whole.queues_by_uuid.pop(queue.uuid, None) is not None:
+        if self.shared.queues_by_uuid.pop(queue.uuid, None) is not None:
             self.octets -= queue.octets
         self._changed()
         return self._remove_incoming(target_key(queue))
@@ -141,7 +141,7 @@ class Topology:
         NotFound. While clients may reconnect, it does not count as a client's use, and is not put into the
         memo."""
         found = self._routes.get((exchange, routing_key))
-        if found is None and self.whole.reconnecting.waiting:
+        if found is None and self.shared.reconnecting.waiting:
             return (yield from self._look_up(self._existing(exchange), routing_key))
         return found or (yield from self._remember(self._existing(exchange), routing_key))
 
@@ -182,11 +182,11 @@ class Topology:
     def _note_use(self, source: Exchange, keys: Sequence[str]) -> None:
         """Note that a client publishes to these by name. The memo is empty when a node begins to serve, so
         every name comes here once."""
-        self.whole.reconnecting.used(source)
+        self.shared.reconnecting.used(source)
         if source.name == "":
             for key in keys:
                 if key in self.queues:
-                    self.whole.reconnecting.used(self.queues[key])
+                    self.shared.reconnecting.used(self.queues[key])
 
     def renewed(self, route: PublishRoute) -> PublishRoute:
         """Look up a stale route again. A one-off route keeps its queues that still exist."""
@@ -223,7 +223,7 @@ class Topology:
         keys = (routing_key, *copies)
         queues: dict[Queue, None] = {}
         seen = {source.name}
-        leaving = self.whole.leaving
+        leaving = self.shared.leaving
         to_visit = [source]
         needs_headers = False
         while to_visit:

@@ -32,7 +32,7 @@ class VirtualHost(Enqueueing):
         Raises AccessRefused if exclusive use forbids it, PreconditionFailed if the queue has its maximum of
         consumers. With a single active consumer, exclusive use is refused, as in RabbitMQ.
         """
-        if len(queue.consumers) >= self.whole.consumer_max:
+        if len(queue.consumers) >= self.shared.consumer_max:
             raise PreconditionFailed(
                 f"queue '{queue.name}' in vhost '{self.name}' has {len(queue.consumers)} consumers, and may "
                 "have no more (broker.consumer_max_per_queue)"
@@ -41,7 +41,7 @@ class VirtualHost(Enqueueing):
         if alone or queue.exclusive_consumer:
             raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
         queue.consumers.add(consumer)
-        self.whole.used(queue)
+        self.shared.used(queue)
         queue.schedule()
         if queue.consumer_seen:
             return Scope.NONE
@@ -74,7 +74,7 @@ class VirtualHost(Enqueueing):
     def end_left(self, queue: Queue, reason: Reason) -> None:
         """The queue's clients have left: delete it now, in its turn, or when this node may decide again. Its
         refused messages become dead letters first."""
-        whole = self.whole
+        whole = self.shared
         if not whole.deciding:
             queue.owner = None
             whole.left.append(queue)

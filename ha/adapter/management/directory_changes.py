@@ -98,7 +98,9 @@ class DirectoryChanges:
         for owed in self._owed:
             if not node.vhosts.serving or history.epoch != owed.position.epoch:
                 owed.reply(codes.CHANGE_UNSURE.say(node=node.me.name).answer() | {"unsure": True})
-            elif not node.broker.withheld and node.broker.completion.reached(owed.position, durable=True):
+            elif not node.broker.output_fenced and node.broker.completion.reached(
+                owed.position, durable=True
+            ):
                 owed.reply({"ok": True, "reason": "", "changed": owed.changed})
             else:
                 waiting.append(owed)

@@ -46,7 +46,7 @@ def world_of(*entries: EntryPut, hooks: Hooks | None = None) -> World:
 
 
 def store(world: World, *changes: EntryPut | EntryDelete) -> None:
-    world.vhost.whole.change_directory(changes)
+    world.vhost.shared.change_directory(changes)
     world.tick()
 
 
@@ -147,7 +147,7 @@ def test_an_operation_fails_without_one_of_its_permissions(row: str, lacking: in
     needs = [(what, name) for what, _, name in wanted.needs]
     del needs[lacking]
     world = world_of(user(), only(*needs))
-    before = world.vhost.whole.fingerprint()
+    before = world.vhost.shared.fingerprint()
     client = world.open(**ALICE)
     (seen,) = play(client, wanted)
     code, text = told([seen])
@@ -156,7 +156,7 @@ def test_an_operation_fails_without_one_of_its_permissions(row: str, lacking: in
     assert (code, text) == refusal(*wanted.needs[lacking])
     method = BY_NAME[wanted.method]
     assert (seen["failed_class"], seen["failed_method"]) == (method.class_id, method.method_id)
-    assert world.vhost.whole.fingerprint() == before
+    assert world.vhost.shared.fingerprint() == before
     client.send(1, "channel.close-ok")
     assert client.call(1, "channel.open").name == "channel.open-ok", "it has cost the channel only"
 
@@ -253,10 +253,10 @@ def test_a_held_connection_needs_its_permission_when_it_is_accepted() -> None:
 def test_a_broker_that_does_not_serve_does_not_call_an_unknown_user_wrong() -> None:
     """The client tries the next address, which it does not after a 403."""
     world = World()
-    world.vhost.whole.deactivate()
+    world.vhost.shared.deactivate()
     assert opening(world)["reply_code"] == 320
     assert opening(world, **{"understudy.management": True})["reply_code"] == 403
-    world.vhost.whole.activate(2)
+    world.vhost.shared.activate(2)
     assert opening(world)["reply_code"] == 403
 
 

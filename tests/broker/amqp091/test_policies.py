@@ -12,7 +12,7 @@ from tests.broker.amqp091.wire import Raw, World, message
 def policy(world: World, pattern: str = "^q", **definition: object) -> None:
     said = {key.replace("_", "-"): value for key, value in definition.items()}
     value = {"pattern": pattern, "apply-to": "all", "priority": 0, "definition": said}
-    world.vhost.whole.change_directory([EntryPut("policy", "/", "p", value)])
+    world.vhost.shared.change_directory([EntryPut("policy", "/", "p", value)])
     world.tick()
 
 
@@ -39,7 +39,7 @@ def test_a_queue_refuses_publishes_while_a_policy_demands_it() -> None:
     policy(world, max_length=3, overflow="reject-publish")
     sent(client, b"3", b"4")
     assert confirms(client) == [("basic.ack", 3), ("basic.nack", 4)]
-    world.vhost.whole.change_directory([EntryDelete("policy", "/", "p")])
+    world.vhost.shared.change_directory([EntryDelete("policy", "/", "p")])
     sent(client, b"5")
     assert confirms(client) == [("basic.ack", 5)]
     assert world.vhost.queues["q"].message_count == 4
@@ -59,7 +59,7 @@ def test_declare_ok_in_the_tick_of_a_policy_respects_its_limit() -> None:
     world, client = opened()
     sent(client, b"1", b"2", b"3")
     value = {"pattern": "q", "definition": {"max-length": 2}}
-    world.vhost.whole.change_directory([EntryPut("policy", "/", "p", value)])
+    world.vhost.shared.change_directory([EntryPut("policy", "/", "p", value)])
     client.raw(encode_frame(1, "queue.declare", queue="q"))
     assert client.read()[0]["message_count"] == 2
 

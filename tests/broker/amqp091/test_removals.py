@@ -168,10 +168,10 @@ def test_a_follower_expires_nothing_until_it_is_promoted() -> None:
     world.broker.close_connections(320, "over", world.now)
     world.tick()
     world.vhost.history.flush(world.now, 0, force=True)
-    world.vhost.whole.deactivate()
+    world.vhost.shared.deactivate()
     world.pass_time(10)
     assert shop.queue.total_count == 2
-    world.vhost.whole.activate(2)
+    world.vhost.shared.activate(2)
     world.tick()
     assert shop.queue.total_count == 0
     assert shop.left() == {Reason.EXPIRED: 2}
@@ -217,8 +217,8 @@ def test_octets_are_kept_through_get_back_purge_and_change_of_sides() -> None:
     shop.client.send(1, "basic.nack", delivery_tag=tag, requeue=True)
     assert shop.queue.ready_octets == 9
     shop.world.vhost.history.flush(shop.world.now, 0, force=True)
-    shop.world.vhost.whole.deactivate()
-    shop.world.vhost.whole.activate(2)
+    shop.world.vhost.shared.deactivate()
+    shop.world.vhost.shared.activate(2)
     assert shop.queue.ready_octets == 9
     shop.queue.purge()
     assert shop.queue.ready_octets == 0
@@ -416,8 +416,8 @@ def test_priorities_survive_a_change_of_sides_and_a_snapshot_is_by_id() -> None:
     assert [seq for seq, _, _ in held_after(shop.queue, (0, 0), 2).entries] == [1, 2]
     assert [seq for seq, _, _ in held_after(shop.queue, (1, 2), 2).entries] == [3]
     shop.world.vhost.history.flush(shop.world.now, 0, force=True)
-    shop.world.vhost.whole.deactivate()
-    shop.world.vhost.whole.activate(2)
+    shop.world.vhost.shared.deactivate()
+    shop.world.vhost.shared.activate(2)
     _publish_by_priority(shop, 2)
     assert [seq for seq, _, _ in shop.queue.held_entries()] == [1, 2, 3, 1]
     assert shop.drain("q") == ["2.1", "2.0", "1.2", "0.0"]

@@ -80,7 +80,7 @@ def test_the_next_one_first_gets_its_messages_in_order(
     publisher.raw(b"".join(message(1, b"%d" % n, "", "q") for n in range(20)))
     if window:
         world.vhost.queues["q"].window = window
-        assert world.vhost.whole.page_out(VirtualOverflow(), 1 << 20) or "x-max-priority" in arguments
+        assert world.vhost.shared.page_out(VirtualOverflow(), 1 << 20) or "x-max-priority" in arguments
     assert [body for body, _ in deliveries(first)] == [b"%d" % n for n in range(PREFETCH)]
     for tag in (4, 2):
         first.send(1, "basic.ack", delivery_tag=tag)
@@ -119,7 +119,7 @@ def test_operators_see_which_one_it_is(goes: Callable[[Raw], None]) -> None:
     one.call(1, "queue.declare", queue="plain")
 
     def shown() -> tuple[str | None, str | None]:
-        plain, line = sorted(query_of(world.vhost.whole)["queue_list"], key=lambda line: str(line["name"]))
+        plain, line = sorted(query_of(world.vhost.shared)["queue_list"], key=lambda line: str(line["name"]))
         assert not [key for key in plain if key.startswith("single")]
         return line["single_active_consumer_tag"], line["single_active_consumer_client"]
 

@@ -59,12 +59,12 @@ class World:
         self.vhost = VirtualHosts(
             self.hooks, History(), lambda: next(numbers).to_bytes(16, "big"), MESSAGE_FORMAT
         ).root
-        self.vhost.whole.activate(1)
+        self.vhost.shared.activate(1)
         self.logged: list[str] = []
         self.broker = Broker(
             BrokerSettings(**settings),
             self.hooks,
-            self.vhost.whole,
+            self.vhost.shared,
             log=lambda told: self.logged.append(str(told)),
             overflow=overflow,
         )

@@ -82,7 +82,7 @@ def test_a_backup_sends_clients_on() -> None:
 
 def test_an_unknown_user_on_a_backup_is_sent_on_too() -> None:
     world = world10()
-    world.vhost.whole.serving = False
+    world.vhost.shared.serving = False
     assert sent_on(Talker(world, user="shop", password="shop"))
 
 

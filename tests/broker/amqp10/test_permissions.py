@@ -15,14 +15,14 @@ from tests.broker.stored import permission, user
 
 def world_of(**permissions: str) -> World:
     world = world10()
-    world.vhost.whole.change_directory([user(), permission(**permissions)])
+    world.vhost.shared.change_directory([user(), permission(**permissions)])
     world.open().call(1, "queue.declare", queue="q")
     return world
 
 
 def test_a_user_without_a_permission_is_refused() -> None:
     world = world10()
-    world.vhost.whole.change_directory([user()])
+    world.vhost.shared.change_directory([user()])
     talker = Talker(world, user="alice", password="word")
     assert talker.refused is not None and talker.refused[0] == "amqp:not-allowed"
 
@@ -45,7 +45,7 @@ def test_a_permission_change_stops_a_running_publisher() -> None:
     link = talker.sender("q")
     (delivery,) = talker.send(link, Message(body=b"1"))
     assert delivery.remote_state == Delivery.ACCEPTED
-    world.vhost.whole.change_directory([permission(write="")])
+    world.vhost.shared.change_directory([permission(write="")])
     talker.send(link, Message(body=b"2"))
     told = detached(link)
     assert told is not None and told[0] == "amqp:unauthorized-access"

@@ -44,7 +44,7 @@ def test_a_sender_after_a_failover_keeps_its_auto_delete_queue() -> None:
     consumer = world.open()
     consumer.send(1, "basic.consume", queue="q")
     consumer.read()
-    whole = world.vhost.whole
+    whole = world.vhost.shared
     world.vhost.queues["q"].consumers.clear()
     assert whole.await_clients()
     Talker(world).sender("/queues/q")

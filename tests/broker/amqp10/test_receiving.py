@@ -472,12 +472,12 @@ def test_the_next_active_consumer_first_gets_its_predecessors_messages() -> None
     one = first.receiver("q", credit=2)
     other = second.receiver("q", credit=5)
     assert (_bodies(first, one), _bodies(second, other)) == ([b"1", b"2"], [])
-    (line,) = world.vhost.whole.list_queues()
+    (line,) = world.vhost.shared.list_queues()
     assert line.active is not None
     assert (line.active.tag, line.active.sink.client) == (one.name, "127.0.0.1:40000")
     one.close()
     first.turn()
     second.turn()
     assert _bodies(second, other) == [b"1", b"2", b"3"]
-    (line,) = world.vhost.whole.list_queues()
+    (line,) = world.vhost.shared.list_queues()
     assert line.active is not None and line.active.tag == other.name

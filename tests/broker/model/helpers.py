@@ -41,7 +41,7 @@ class Follower:
     def batch(self, batch: Batch) -> None:
         self.batches.append(batch)
         for record in decode_records(b"".join(batch.payload(self.scope))):
-            self.vhost.whole.apply(record)
+            self.vhost.shared.apply(record)
 
 
 class Recorder:
@@ -86,7 +86,7 @@ def uuids() -> Callable[[], bytes]:
 
 def serving(epoch: int = 1, hooks: Hooks | None = None, *, ledger: bool = False) -> VirtualHost:
     vhost = VirtualHosts(hooks or Everything(), History(ledger_wanted=ledger), uuids()).root
-    vhost.whole.activate(epoch)
+    vhost.shared.activate(epoch)
     return vhost
 
 
@@ -110,7 +110,7 @@ def seqs(entries: list[Entry]) -> list[int]:
 
 def end_tick(vhost: VirtualHost, now: float = 0.0) -> Batch | None:
     """End a tick and flush all dequeues."""
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     return vhost.history.flush(now, 0, force=True)
 
 

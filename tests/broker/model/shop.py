@@ -24,8 +24,8 @@ class Shop:
 
     def batch(self, batch: Batch) -> None:
         for record in batch.records:
-            if isinstance(record, Dequeue) and record.queue in self.vhost.whole.queues_by_uuid:
-                of_queue = self.left.setdefault(self.vhost.whole.queues_by_uuid[record.queue].name, {})
+            if isinstance(record, Dequeue) and record.queue in self.vhost.shared.queues_by_uuid:
+                of_queue = self.left.setdefault(self.vhost.shared.queues_by_uuid[record.queue].name, {})
                 count = sum(last - first + 1 for first, last in record.ranges)
                 of_queue[record.reason] = of_queue.get(record.reason, 0) + count
 
@@ -35,29 +35,29 @@ class Shop:
 
     def policy(self, definition: Mapping[str, object], name: str = "p", **more: object) -> None:
         said = {"pattern": "^q", "apply-to": "queues", "priority": 0, "definition": definition} | more
-        self.vhost.whole.change_directory([EntryPut("policy", "/", name, said)])
+        self.vhost.shared.change_directory([EntryPut("policy", "/", name, said)])
 
     def no_policy(self, name: str = "p") -> None:
-        self.vhost.whole.change_directory([EntryDelete("policy", "/", name)])
+        self.vhost.shared.change_directory([EntryDelete("policy", "/", name)])
 
     def publish(self, count: int = 1, key: str = "q", body: bytes = b"x") -> None:
         publish(self.vhost, key, *[body] * count, persistent=True)
 
     def pass_time(self, milliseconds: int = 0) -> None:
-        self.vhost.whole.wall_ms += milliseconds
+        self.vhost.shared.wall_ms += milliseconds
         self.tick()
 
     def tick(self) -> None:
-        now = self.vhost.whole.wall_ms / 1000
-        self.vhost.whole.dispatch()
-        self.vhost.whole.expire(now)
+        now = self.vhost.shared.wall_ms / 1000
+        self.vhost.shared.dispatch()
+        self.vhost.shared.expire(now)
         self.vhost.history.flush(now, 0, force=True)
-        assert self.follower.vhost.whole.fingerprint() == self.vhost.whole.fingerprint()
+        assert self.follower.vhost.shared.fingerprint() == self.vhost.shared.fingerprint()
 
     def promote(self) -> VirtualHost:
         """Promote the follower."""
         promoted = self.follower.vhost
-        promoted.whole.wall_ms = self.vhost.whole.wall_ms
-        promoted.whole.activate(2)
-        promoted.whole.dispatch()
+        promoted.shared.wall_ms = self.vhost.shared.wall_ms
+        promoted.shared.activate(2)
+        promoted.shared.dispatch()
         return promoted

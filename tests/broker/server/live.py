@@ -45,11 +45,11 @@ def live_broker(
     on another port. `stored`: stored users and permissions."""
     numbers = itertools.count(1)
     vhost = VirtualHosts(Hooks(), History(), lambda: next(numbers).to_bytes(16, "big"), MESSAGE_FORMAT).root
-    vhost.whole.activate(1)
-    vhost.whole.change_directory(stored)
+    vhost.shared.activate(1)
+    vhost.shared.change_directory(stored)
     logged: list[str] = []
     live = Live(
-        Broker(BrokerSettings(**settings), Hooks(), vhost.whole, log=lambda told: logged.append(str(told))),
+        Broker(BrokerSettings(**settings), Hooks(), vhost.shared, log=lambda told: logged.append(str(told))),
         logged=logged,
     )
     ready = threading.Event()

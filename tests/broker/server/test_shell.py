@@ -233,8 +233,8 @@ def test_where_all_have_logged_in_the_next_one_is_refused() -> None:
 
 def _broker() -> Broker:
     vhost = VirtualHosts(Hooks(), History(), lambda: bytes(16), MESSAGE_FORMAT).root
-    vhost.whole.activate(1)
-    return Broker(BrokerSettings(), Hooks(), vhost.whole)
+    vhost.shared.activate(1)
+    return Broker(BrokerSettings(), Hooks(), vhost.shared)
 
 
 def test_a_failing_machine_stops_the_shell_with_a_reason() -> None:

@@ -114,9 +114,9 @@ def test_one_that_still_is_the_primary_goes_on_once_its_lease_is_renewed(authori
     everything_at_once(client)
     a.frozen = False
     pair.step()
-    assert client.output() == b"" and a.running.broker.withheld
+    assert client.output() == b"" and a.running.broker.output_fenced
     assert "nothing is confirmed or delivered" in a.running.status()["reason"]
-    pair.until(lambda: not a.running.broker.withheld, 3.0)
+    pair.until(lambda: not a.running.broker.output_fenced, 3.0)
     pair.until(lambda: b.status == "ready" and a.running.status()["link"] == "up")
     pair.run(0.2)
     assert told_of(client.output()) >= {"basic.get-ok", "basic.deliver", "basic.ack", "queue.declare-ok"}
@@ -171,7 +171,7 @@ def test_nothing_of_what_may_not_leave_leaves_in_the_tick_of_waking(answer: str)
         assert told_of(client.output()) == ({answer} if awake else set())
         if answer == "basic.deliver":
             assert handed == (1 if awake else 0), "it is not even taken from its queue"
-        pair.until(lambda a=a: not a.running.broker.withheld)
+        pair.until(lambda a=a: not a.running.broker.output_fenced)
         pair.run(0.1)
         assert told_of(client.output()) == (set() if awake else {answer})
 
@@ -219,10 +219,10 @@ def test_operators_and_peers_are_answered_while_the_lease_has_expired() -> None:
     pair.run(LEASE + 1.0)
     a.frozen = False
     pair.step()
-    assert a.running.broker.withheld
+    assert a.running.broker.output_fenced
     assert pair.ask(a, "status")["ok"]
     pair.heal()
-    pair.until(lambda: not a.running.broker.withheld)
+    pair.until(lambda: not a.running.broker.output_fenced)
 
 
 def test_new_clients_wait_while_the_lease_has_expired() -> None:
@@ -230,13 +230,13 @@ def test_new_clients_wait_while_the_lease_has_expired() -> None:
     a, b = pair.hosts
     pair.register.cut = {"a"}
     pair.separate(a, b)
-    pair.until(lambda: a.running.broker.withheld, LEASE + 1.0)
+    pair.until(lambda: a.running.broker.output_fenced, LEASE + 1.0)
     with pytest.raises(AssertionError, match="let in"):
         held = Client(pair, a)
         del held
     pair.heal()
     pair.register.cut.clear()
-    pair.until(lambda: not a.running.broker.withheld)
+    pair.until(lambda: not a.running.broker.output_fenced)
     pair.run(0.2)
     Client(pair, a)
 
@@ -255,12 +255,12 @@ def test_alone_under_manual_it_serves_without_a_hiccup_whoever_is_silent() -> No
     for _ in range(4000):
         pair.step()
         pair.now += 0.005
-        assert not a.running.broker.withheld, a.log
+        assert not a.running.broker.output_fenced, a.log
     pair.separate(a, b)
     for _ in range(2000):
         pair.step()
         pair.now += 0.005
-        assert not a.running.broker.withheld, a.log
+        assert not a.running.broker.output_fenced, a.log
 
 
 @pytest.mark.parametrize("authority", AUTHORITIES)
@@ -277,7 +277,7 @@ def test_losing_a_backup_costs_no_hiccup_of_deliveries(authority: str, how: str)
     for _ in range(1600):
         pair.step()
         pair.now += 0.005
-        assert not a.running.broker.withheld, a.log
+        assert not a.running.broker.output_fenced, a.log
     position = pair.publish(a, "q", "x")
     pair.until(lambda: pair.confirmed(a, position))
 
@@ -287,7 +287,7 @@ def test_a_quiet_pair_proves_itself_by_heartbeats() -> None:
     for _ in range(2000):
         pair.step()
         pair.now += 0.005
-        assert not pair[0].running.broker.withheld
+        assert not pair[0].running.broker.output_fenced
 
 
 def test_a_short_lease_leaves_its_rounds_of_hellos_the_time_to_end() -> None:
@@ -295,11 +295,11 @@ def test_a_short_lease_leaves_its_rounds_of_hellos_the_time_to_end() -> None:
     a, b = pair.hosts
     b.frozen = True
     pair.until(lambda: a.running.status()["link"] == "lost")
-    pair.until(lambda: not a.running.broker.withheld, 0.5)
+    pair.until(lambda: not a.running.broker.output_fenced, 0.5)
     for _ in range(1000):
         pair.step()
         pair.now += 0.005
-        assert not a.running.broker.withheld
+        assert not a.running.broker.output_fenced
 
 
 def test_a_standalone_broker_has_no_lease() -> None:
@@ -308,7 +308,7 @@ def test_a_standalone_broker_has_no_lease() -> None:
     assert pair[0].running.core.lease_until == float("inf")
     pair.now += 100.0
     pair.step()
-    assert not pair[0].running.broker.withheld
+    assert not pair[0].running.broker.output_fenced
 
 
 def test_the_expiry_is_a_deadline() -> None:
@@ -330,7 +330,7 @@ def test_a_primary_without_register_and_backups_stops_delivering_in_time() -> No
     since = pair.now
     pair.separate(a, b)
     pair.register.cut = {"a"}
-    pair.until(lambda: a.running.broker.withheld, LEASE + 0.5)
+    pair.until(lambda: a.running.broker.output_fenced, LEASE + 0.5)
     assert pair.now - since > LEASE - 1.0
     client.call("basic.ack", delivery_tag=1)
     pair.run(1.0)
@@ -344,7 +344,7 @@ def test_one_rival_that_acknowledges_is_no_proof_against_another() -> None:
     a, _b, c = pair.hosts
     pair.separate(a, c)
     pair.register.cut = {"a"}
-    pair.until(lambda: a.running.broker.withheld, LEASE + 0.5)
+    pair.until(lambda: a.running.broker.output_fenced, LEASE + 0.5)
 
 
 def test_an_answer_that_lay_about_during_the_pause_proves_nothing() -> None:
@@ -362,8 +362,8 @@ def test_an_answer_that_lay_about_during_the_pause_proves_nothing() -> None:
     a.frozen = False
     pair.step()
     pair.step()
-    assert a.running.broker.withheld, "the answer to a read of before"
-    pair.until(lambda: not a.running.broker.withheld)
+    assert a.running.broker.output_fenced, "the answer to a read of before"
+    pair.until(lambda: not a.running.broker.output_fenced)
 
 
 def test_a_round_of_hellos_is_dated_by_its_questions() -> None:
@@ -389,5 +389,5 @@ def test_a_new_primary_that_has_never_linked_is_a_rival_too() -> None:
     pair.until(lambda: d.status == "ready" and b.running.status()["link"] == "up")
     pair.run(1.0)
     pair.register.cut = {"b"}
-    pair.until(lambda: b.running.broker.withheld, LEASE + 0.1)
+    pair.until(lambda: b.running.broker.output_fenced, LEASE + 0.1)
     assert pair.ask(c, "promote")["ok"]

@@ -28,7 +28,7 @@ def test_a_silent_old_primary_has_its_lease_before_the_new_one_serves(authority:
     assert answers[0]["ok"] and b.running.vhost.serving
     assert said + LEASE <= pair.now < said + LEASE + 0.1
     if authority == "register":
-        assert a.running.broker.withheld or a.status == "joining"
+        assert a.running.broker.output_fenced or a.status == "joining"
 
 
 def test_promotion_does_not_wait_for_a_fenced_or_ended_primary() -> None:
@@ -128,7 +128,7 @@ def cut_off() -> tuple[Pair, Client]:
 def never_both(pair: Pair, *new_primaries: Host) -> None:
     """Until one of them serves, and at that time: `a` gives nothing to clients any more."""
     pair.until(lambda: any(h.running.vhost.serving for h in new_primaries), 10.0)
-    assert pair[0].running.broker.withheld or not pair[0].running.vhost.serving
+    assert pair[0].running.broker.output_fenced or not pair[0].running.vhost.serving
 
 
 def test_an_owner_that_never_served_proves_nothing_of_earlier_owners() -> None:

@@ -179,7 +179,7 @@ def test_a_running_member_needs_no_more_than_the_register() -> None:
     answer = pair.ask(b, "promote")
     assert answer["ok"], answer
     assert pair.contents(b, "q") == "x"
-    assert a.running.broker.withheld, "it serves no more, although it has not heard of anybody"
+    assert a.running.broker.output_fenced, "it serves no more, although it has not heard of anybody"
     pair.heal()
     pair.until(lambda: a.status == "ready")
     assert pair.fingerprint(a) == pair.fingerprint(b)
@@ -204,13 +204,13 @@ def test_a_primary_that_can_prove_nothing_is_in_nobodys_way() -> None:
     assert answer["code"] == "promote-other-serves"
     pair.kill(c)
     pair.register.cut = {"a"}
-    pair.until(lambda: a.running.broker.withheld)
+    pair.until(lambda: a.running.broker.output_fenced)
     assert a.running.status()["withheld"]
     answer = pair.ask(a, "promote")
     assert answer["code"] == "promote-lease-expired"
     answer = pair.ask(b, "promote")
     assert answer["ok"], answer
-    assert serving(pair) == ["b"] or a.running.broker.withheld
+    assert serving(pair) == ["b"] or a.running.broker.output_fenced
     pair.until(lambda: a.status == "ready")
 
 

@@ -112,11 +112,11 @@ def test_a_primary_that_cannot_prove_to_be_one_feeds_nobody() -> None:
     a, other, _ = mirrors.hosts
     mirrors.register.cut = {"a"}
     mirrors.separate(a, other)
-    mirrors.until(lambda: a.running.broker.withheld)
+    mirrors.until(lambda: a.running.broker.output_fenced)
     mirrors.until(lambda: "cannot prove to be the primary" in mirrors.line["error"])
     mirrors.heal()
     mirrors.register.cut.clear()
-    mirrors.until(lambda: not a.running.broker.withheld)
+    mirrors.until(lambda: not a.running.broker.output_fenced)
     mirrors.follows(a)
 
 

@@ -27,28 +27,28 @@ class Nowhere:
 def made() -> tuple[VirtualHost, Bases]:
     numbers = iter(range(1, 100))
     vhost = VirtualHosts(Hooks(), History(), lambda: next(numbers).to_bytes(16, "big")).root
-    return vhost, Bases(vhost.whole)
+    return vhost, Bases(vhost.shared)
 
 
 def rebuilt(bases: Bases) -> VirtualHost:
     fresh, _ = made()
     for record in decode_records(b"".join(bases().records)):
-        fresh.whole.apply(record)
+        fresh.shared.apply(record)
     return fresh
 
 
 def test_changes_of_definitions_and_ends_are_in_the_next_base() -> None:
     vhost, bases = made()
-    vhost.whole.activate(1)
+    vhost.shared.activate(1)
     queue = vhost.declare_queue("q", owner=None, durable=True, auto_delete=True)
-    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
+    assert rebuilt(bases).shared.definitions() == vhost.shared.definitions()
     vhost.declare_exchange("x", "direct", durable=True)
     vhost.bind_queue("q", "x", "k", owner=None)
-    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
+    assert rebuilt(bases).shared.definitions() == vhost.shared.definitions()
     sink: Any = Nowhere()
     consumer = Consumer("c", sink)
     vhost.consume(queue, consumer)
-    assert any(isinstance(record, ConsumerSeen) for record in rebuilt(bases).whole.definitions())
+    assert any(isinstance(record, ConsumerSeen) for record in rebuilt(bases).shared.definitions())
     queue.enqueue_run(
         Envelope(1, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9), [b"a", b"b", b"c"]
     )
@@ -56,20 +56,20 @@ def test_changes_of_definitions_and_ends_are_in_the_next_base() -> None:
     assert bases().queues == {queue.uuid}
     vhost.unbind_queue("q", "x", "k", owner=None)
     vhost.delete_queue("q", owner=None)
-    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
+    assert rebuilt(bases).shared.definitions() == vhost.shared.definitions()
     assert not bases().queues
 
 
 def test_what_a_follower_is_told_is_in_the_next_base() -> None:
     vhost, bases = made()
     uuid = b"u" * 16
-    vhost.whole.apply(QueueDeclare(uuid, "q", True, False, True, {}, "none", Scope.STORE))
+    vhost.shared.apply(QueueDeclare(uuid, "q", True, False, True, {}, "none", Scope.STORE))
     assert rebuilt(bases).queues["q"].replicate == "none"
-    vhost.whole.apply(QueueDeclare(uuid, "q", True, False, True, {}, "all", Scope.STORE | Scope.LINK))
+    vhost.shared.apply(QueueDeclare(uuid, "q", True, False, True, {}, "all", Scope.STORE | Scope.LINK))
     assert rebuilt(bases).queues["q"].replicate == "all"
-    vhost.whole.apply(ConsumerSeen(uuid, Scope.STORE))
+    vhost.shared.apply(ConsumerSeen(uuid, Scope.STORE))
     assert rebuilt(bases).queues["q"].consumer_seen
     envelope = Envelope(4, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9)
-    vhost.whole.apply(EnqueueRun([uuid], [7], envelope, [b"a"], scope=Scope.STORE))
+    vhost.shared.apply(EnqueueRun([uuid], [7], envelope, [b"a"], scope=Scope.STORE))
     ends = [r for r in decode_records(b"".join(bases().records)) if isinstance(r, QueueEnds)]
     assert [(r.queue, r.ends[4].last) for r in ends] == [(uuid, 7)]

@@ -162,9 +162,9 @@ def test_13_how_far_history_went_is_the_same_on_both_of_deleted_queues_too() -> 
     pair = Pair()
     queue = bytes(16)
     for machine in (pair.a, pair.b):
-        vhost_of(machine).whole.deleted_queues.add(queue, {7: EpochEnd(5)})
+        vhost_of(machine).shared.deleted_queues.add(queue, {7: EpochEnd(5)})
     check_copies_13and14(pair.a, pair.b)
-    vhost_of(pair.b).whole.deleted_queues.add(queue, {7: EpochEnd(5, ((2, 3),))})
+    vhost_of(pair.b).shared.deleted_queues.add(queue, {7: EpochEnd(5, ((2, 3),))})
     with violates(13, r"how far history went: .*, deleted: to 5 of epoch 7, but for \[\(2, 3\)\]\]"):
         check_copies_13and14(pair.a, pair.b)
 
@@ -172,7 +172,7 @@ def test_13_how_far_history_went_is_the_same_on_both_of_deleted_queues_too() -> 
 def test_13_who_has_had_a_queue_sent_again_need_not_know_what_no_copy_comes_of() -> None:
     """Seed 130202889: it could not take a message, and the queue was deleted before it came again."""
     pair = Pair()
-    vhost_of(pair.a).whole.deleted_queues.add(bytes(16), {7: EpochEnd(5)})
+    vhost_of(pair.a).shared.deleted_queues.add(bytes(16), {7: EpochEnd(5)})
     check_copies_13and14(pair.a, pair.b, mended=True)
     with violates(13, "1 only on primary A"):
         check_copies_13and14(pair.a, pair.b)

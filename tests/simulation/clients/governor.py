@@ -31,7 +31,7 @@ class Governor:
 
 def _change(machine: Machine, changes: Sequence[Change], done: Callable[[bool], None]) -> None:
     node = machine.running
-    taken = node.vhost.serving and not node.broker.input_paused and not node.broker.withheld
+    taken = node.vhost.serving and not node.broker.input_paused and not node.broker.output_fenced
     if taken:
         node.vhosts.change_directory(changes)
     done(taken)

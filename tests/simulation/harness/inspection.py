@@ -91,7 +91,7 @@ def content_of(raw: bytes) -> tuple[dict[str, Any], bool, bytes]:
 
 def definitions(machine: Machine) -> list[str]:
     """Every replicated object, as text. Of arguments the order does not count."""
-    return sorted(repr(_ordered(record)) for record in vhost_of(machine).whole.definitions(Scope.LINK))
+    return sorted(repr(_ordered(record)) for record in vhost_of(machine).shared.definitions(Scope.LINK))
 
 
 def ends(machine: Machine) -> dict[tuple[str, bool, int], str]:
@@ -101,7 +101,7 @@ def ends(machine: Machine) -> dict[tuple[str, bool, int], str]:
         (record.queue.hex(), record.deleted, epoch): f"{record.queue.hex()}"
         f"{', deleted' if record.deleted else ''}: to {end.last} of epoch {epoch}"
         f"{f', but for {list(end.lacking)}' if end.lacking else ''}"
-        for record in vhost_of(machine).whole.ends(Scope.LINK) for epoch, end in record.ends.items()
+        for record in vhost_of(machine).shared.ends(Scope.LINK) for epoch, end in record.ends.items()
     }  # fmt: skip
 
 

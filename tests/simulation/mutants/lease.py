@@ -57,7 +57,7 @@ MUTANTS = (
         "fence deliveries and let confirms go",
         "After the lease nothing is delivered any more, but what was published before is confirmed.",
         (28,),
-        (Patch(ServerConnection, "withheld", always(False)),),
+        (Patch(ServerConnection, "is_client", always(False)),),
     ),
     Mutant(
         "promote before the lease is over",

@@ -100,9 +100,9 @@ def held_in(folder: Path) -> list[int]:
     """The sequences in the queue of `folder`, a data directory or an archive, as a start finds them."""
     vhost = VirtualHosts(Hooks(), History(), lambda: os.urandom(16)).root
     store = SegmentStore(SegmentLog(RealFiles(), str(folder / "store"), salt=9), ManualSync())
-    recover(store, vhost.whole, lambda sentence: None)
+    recover(store, vhost.shared, lambda sentence: None)
     store.close()
-    return sorted(sequence for sequence, _, _ in vhost.whole.queues_by_uuid[QUEUE].replica.entries())
+    return sorted(sequence for sequence, _, _ in vhost.shared.queues_by_uuid[QUEUE].replica.entries())
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -68,7 +68,7 @@ def test_a_key_that_is_no_text_is_bound_as_octets(live: Live) -> None:
     bound = live.broker.vhost.exchanges["x"].bindings.values()
     octets = [b"\xff\0", b"\xed\xa0\x80", b"a\0", "ä".encode()]
     assert [as_octets(each.routing_key) for each in bound] == octets
-    told = definitions_of(live.broker.vhost.whole, [], {"status": "active"}, {})["bindings"]
+    told = definitions_of(live.broker.vhost.shared, [], {"status": "active"}, {})["bindings"]
     assert [each["routing_key"] for each in told] == keys
 
 

@@ -25,7 +25,7 @@ STATUS = {"name": "left", "status": "active", "reason": "serving", "primary": "l
 def vhost() -> VirtualHost:
     numbers = itertools.count(1)
     made = VirtualHosts(Hooks(), History(1), lambda: next(numbers).to_bytes(16, "big")).root
-    made.whole.activate(1)
+    made.shared.activate(1)
     return made
 
 
@@ -50,7 +50,7 @@ def listed(
     last."""
     listing = Listing()
     for asked in itertools.count(1):
-        if listing.take(definitions_of(vhost.whole, default_users(), STATUS, listing.question())):
+        if listing.take(definitions_of(vhost.shared, default_users(), STATUS, listing.question())):
             break
         between(asked)
     return listing.found, asked
@@ -111,15 +111,15 @@ def test_a_change_between_two_listings_spoils_neither(vhost: VirtualHost) -> Non
 def test_two_brokers_with_the_same_definitions_have_the_same_export(vhost: VirtualHost) -> None:
     other = VirtualHosts(Hooks(), History(9), lambda: bytes(16)).root
     other.new_uuid = iter(number.to_bytes(16, "little") for number in range(7, 99)).__next__
-    other.whole.activate(9)
+    other.shared.activate(9)
     fill(vhost, [0, 1, 2])
     fill(other, [0, 2, 1])
     assert list(text_of(document_of(listed(vhost)[0]))) == list(text_of(document_of(listed(other)[0])))
 
 
 def test_who_does_not_serve_says_who_does(vhost: VirtualHost) -> None:
-    vhost.whole.deactivate()
-    answer = definitions_of(vhost.whole, (), {**STATUS, "name": "right", "reason": "it follows left"}, {})
+    vhost.shared.deactivate()
+    answer = definitions_of(vhost.shared, (), {**STATUS, "name": "right", "reason": "it follows left"}, {})
     with pytest.raises(
         ListingRefused, match=r"right does not serve: .*; its primary is left at 127\.0\.0\.1:1"
     ):
@@ -127,14 +127,14 @@ def test_who_does_not_serve_says_who_does(vhost: VirtualHost) -> None:
 
 
 def test_a_primary_that_has_no_proof_of_being_one_does_not_tell(vhost: VirtualHost) -> None:
-    assert not definitions_of(vhost.whole, (), {**STATUS, "withheld": True}, {})["ok"]
+    assert not definitions_of(vhost.shared, (), {**STATUS, "withheld": True}, {})["ok"]
 
 
 @pytest.mark.parametrize("start", [-1, "0", True, 1.5, None])
 def test_a_start_that_is_none_is_refused(vhost: VirtualHost, start: object) -> None:
-    assert not definitions_of(vhost.whole, (), STATUS, {"start": start})["ok"]
+    assert not definitions_of(vhost.shared, (), STATUS, {"start": start})["ok"]
 
 
 def test_a_start_beyond_the_end_is_the_end(vhost: VirtualHost) -> None:
-    answer = definitions_of(vhost.whole, (), STATUS, {"start": 10**9})
+    answer = definitions_of(vhost.shared, (), STATUS, {"start": 10**9})
     assert (answer["queues"], answer["next"]) == ([], None)

@@ -79,25 +79,25 @@ def test_a_follower_remembers_as_the_primary_does() -> None:
     publish(vhost, "q", *[b"x"] * 4)
     publish(vhost, "other", *[b"x"] * 2)
     end_tick(vhost)
-    vhost.whole.deactivate()
-    vhost.whole.activate(6)
+    vhost.shared.deactivate()
+    vhost.shared.activate(6)
     follower.vhost.queues["q"].replica.set_ends(queue.ends())
     sink = Sink()
     vhost.consume(queue, Consumer("c", sink))
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     queue.acknowledge(sink.got[:3])
-    assert not vhost.whole.make_history_checkpoint()  # one message of epoch 5 is still there
+    assert not vhost.shared.make_history_checkpoint()  # one message of epoch 5 is still there
     end_tick(vhost)
     assert queue.ends() == {5: EpochEnd(4)} == follower.vhost.queues["q"].ends()
     queue.acknowledge(sink.got[3:])
     vhost.delete_queue("other", owner=OWNER)
-    assert vhost.whole.make_history_checkpoint()
+    assert vhost.shared.make_history_checkpoint()
     end_tick(vhost)
     for each in (vhost, follower.vhost):
         assert each.queues["q"].ends() == {5: EpochEnd(4, settled=True)}
-        assert list(each.whole.deleted_queues) == [(other.uuid, {5: EpochEnd(2, settled=True)})]
-    assert vhost.whole.make_history_checkpoint()
+        assert list(each.shared.deleted_queues) == [(other.uuid, {5: EpochEnd(2, settled=True)})]
+    assert vhost.shared.make_history_checkpoint()
     end_tick(vhost)
     for each in (vhost, follower.vhost):
-        assert not each.queues["q"].ends() and not len(each.whole.deleted_queues)
-    assert not vhost.whole.make_history_checkpoint()
+        assert not each.queues["q"].ends() and not len(each.shared.deleted_queues)
+    assert not vhost.shared.make_history_checkpoint()

@@ -56,8 +56,8 @@ class Side:
         self.vhost = VirtualHosts(Hooks(), history, lambda: b"u" * 16).root
         history.sinks.append(self)
         if overflow is not None:
-            self.vhost.whole.window = 3
-        self.vhost.whole.activate(self.epoch)
+            self.vhost.shared.window = 3
+        self.vhost.shared.activate(self.epoch)
         self.vhost.declare_queue("q", owner=None, durable=True, arguments=arguments)
         self.takers: list[Taker] = []
 
@@ -78,21 +78,21 @@ class Side:
 
     def settle(self) -> None:
         while self.vhost.pending or self.vhost.removals.waiting:
-            self.vhost.whole.dispatch()
+            self.vhost.shared.dispatch()
         self.vhost.history.flush(0.0, 0, force=True)
 
     def turn(self) -> None:
         """Deactivate and activate again, in a new epoch."""
         self.settle()
-        self.vhost.whole.deactivate()
+        self.vhost.shared.deactivate()
         self.takers.clear()
         self.page(10**9)
         self.epoch += 1
-        self.vhost.whole.activate(self.epoch)
+        self.vhost.shared.activate(self.epoch)
 
     def page(self, most: int) -> None:
         if self.overflow is not None:
-            self.vhost.whole.page_out(self.overflow, most)
+            self.vhost.shared.page_out(self.overflow, most)
 
 
 class PagedAndNot(RuleBasedStateMachine):

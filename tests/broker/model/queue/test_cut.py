@@ -30,8 +30,8 @@ class AgainstList(RuleBasedStateMachine):
         self.vhost.declare_queue("q", owner=OWNER)
         self.publish(count)
         end_tick(self.vhost)
-        self.vhost.whole.deactivate()
-        self.vhost.whole.activate(2)
+        self.vhost.shared.deactivate()
+        self.vhost.shared.activate(2)
         self.out: list[Entry] = []
         self.at = (0, -1)
 

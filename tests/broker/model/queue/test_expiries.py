@@ -25,7 +25,7 @@ def declare(vhost: VirtualHost, name: str = "q") -> Queue:
 
 def there(vhost: VirtualHost, now: float) -> list[str]:
     """The remaining queues after that tick."""
-    vhost.whole.expire(now)
+    vhost.shared.expire(now)
     return sorted(vhost.queues)
 
 
@@ -73,12 +73,12 @@ def test_only_a_serving_node_expires_queues_after_a_new_wait(vhost: VirtualHost)
     declare(vhost)
     assert there(vhost, 10.0) == ["q"]
     end_tick(vhost)
-    vhost.whole.deactivate()
+    vhost.shared.deactivate()
     assert vhost.expiries.next() is None
-    vhost.whole.activate(6)
+    vhost.shared.activate(6)
     assert there(vhost, 20.0) == there(vhost, 20.9) == ["q"]
-    vhost.whole.deciding = False
-    vhost.whole.decide_again()  # perhaps its users could not be heard for a while
+    vhost.shared.deciding = False
+    vhost.shared.decide_again()  # perhaps its users could not be heard for a while
     assert there(vhost, 21.0) == there(vhost, 21.9) == ["q"]
     assert there(vhost, 22.0) == []
 

@@ -32,7 +32,7 @@ def left(world: World, **declared: bool) -> Raw:
 def turns(world: World) -> list[int]:
     """The number of remaining queues after each tick, until all are deleted."""
     counts = [len(world.vhost.queues)]
-    while world.vhost.whole.leaving:
+    while world.vhost.shared.leaving:
         assert world.broker.next_deadline() == world.broker.now
         world.broker.end_tick(world.now, int(world.now * 1000))
         counts.append(len(world.vhost.queues))
@@ -45,7 +45,7 @@ def test_many_queues_end_in_turns(world: World, declared: str) -> None:
     counts = turns(world)
     assert counts == [2 * AT_ONCE + 5, AT_ONCE + 5, 5, 0]
     assert world.vhost.bindings == 0
-    assert not world.vhost.whole.queues_by_uuid
+    assert not world.vhost.shared.queues_by_uuid
 
 
 def test_few_queues_end_at_once(world: World) -> None:
@@ -112,7 +112,7 @@ def test_nothing_ends_while_another_node_may_serve(world: World) -> None:
 
 def test_a_demoted_node_keeps_the_waiting_queues(world: World) -> None:
     left(world, exclusive=True)
-    whole = world.vhost.whole
+    whole = world.vhost.shared
     world.vhost.history.flush(world.now, 0)
     before = len(world.vhost.queues)
     whole.deactivate()

@@ -55,7 +55,7 @@ def bodies(count: int) -> list[bytes]:
 def test_dispatch_hands_over_in_one_call(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue)
     publish(vhost, "q", *bodies(5))
-    assert vhost.whole.dispatch() == 5
+    assert vhost.shared.dispatch() == 5
     assert seqs(sink.got) == [1, 2, 3, 4, 5]
     assert [raw for _, _, raw in sink.got] == bodies(5)
     assert sink.calls == 1
@@ -70,24 +70,24 @@ def test_dispatch_hands_over_in_one_call(vhost: VirtualHost, queue: Queue) -> No
 def test_credit_bounds_a_dispatch_and_schedule_wakes(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue, sink=Sink(2))
     publish(vhost, "q", *bodies(5))
-    assert vhost.whole.dispatch() == 2
-    assert vhost.whole.dispatch() == 0
+    assert vhost.shared.dispatch() == 2
+    assert vhost.shared.dispatch() == 0
     sink.limit = 4
     queue.schedule()
     queue.schedule()
     assert vhost.pending == [queue]
-    assert vhost.whole.dispatch() == 2
+    assert vhost.shared.dispatch() == 2
 
 
 def test_round_robin_per_message(vhost: VirtualHost, queue: Queue) -> None:
     a, b, c = (consume(vhost, queue, tag, Sink(limit)) for tag, limit in (("a", 100), ("b", 1), ("c", 100)))
     publish(vhost, "q", *bodies(8))
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     assert seqs(a.got) == [1, 4, 6, 8]
     assert seqs(b.got) == [2]
     assert seqs(c.got) == [3, 5, 7]
     publish(vhost, "q", b"m9", b"m10")
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     assert seqs(c.got)[-1] == 9  # b, whose turn it would be, has no credit
     assert seqs(a.got)[-1] == 10
 
@@ -96,7 +96,7 @@ def test_round_robin_goes_on_over_dispatches(vhost: VirtualHost, queue: Queue) -
     a, b = consume(vhost, queue, "a"), consume(vhost, queue, "b")
     for body in bodies(4):
         publish(vhost, "q", body)
-        vhost.whole.dispatch()
+        vhost.shared.dispatch()
     assert (seqs(a.got), seqs(b.got)) == ([1, 3], [2, 4])
 
 
@@ -105,7 +105,7 @@ def test_consumers_of_one_channel_share_its_credit(vhost: VirtualHost, queue: Qu
     consume(vhost, queue, "a", shared)
     consume(vhost, queue, "b", shared)
     publish(vhost, "q", *bodies(9))
-    assert vhost.whole.dispatch() == 3
+    assert vhost.shared.dispatch() == 3
     assert shared.by_tag == {"a": [1, 3], "b": [2]}
 
 
@@ -134,7 +134,7 @@ def test_pop(vhost: VirtualHost, queue: Queue) -> None:
 def test_requeue_restores_the_order_and_flags(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue, sink=Sink(4))
     publish(vhost, "q", *bodies(6))
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     queue.requeue([sink.got[3], sink.got[1]])
     assert seqs(list(queue.ready)) == [2, 4, 5, 6]
     assert [e[1].redelivered for e in queue.ready] == [True, True, False, False]
@@ -153,7 +153,7 @@ def test_a_few_returned_messages_find_their_places_among_many(
     """Before, between and behind the ready messages, in any order."""
     sink = consume(vhost, queue, sink=Sink(100))
     publish(vhost, "q", *bodies(100))
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     publish(vhost, "q", *bodies(100))
     order = [n * 37 % 100 for n in range(100)]
     for at in range(0, 100, step):
@@ -167,7 +167,7 @@ def test_a_few_returned_messages_find_their_places_among_many(
 def test_settling_twice_is_an_internal_error(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue)
     publish(vhost, "q", *bodies(2))
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     queue.acknowledge(sink.got[:1])
     for settle in (queue.acknowledge, queue.requeue):
         with pytest.raises(InternalError, match="not unacked"):
@@ -177,7 +177,7 @@ def test_settling_twice_is_an_internal_error(vhost: VirtualHost, queue: Queue) -
 def test_drop_and_purge_have_their_reasons(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue, sink=Sink(2))
     publish(vhost, "q", *bodies(6), persistent=True)
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     queue.drop(sink.got, Reason.REJECTED)
     assert vhost.purge_queue("q", owner=OWNER) == (4, Scope.STORE | Scope.LINK)
     batch = end_tick(vhost)
@@ -192,7 +192,7 @@ def test_drop_and_purge_have_their_reasons(vhost: VirtualHost, queue: Queue) -> 
 def test_a_deleted_queue_takes_nothing_back(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue)
     publish(vhost, "q", *bodies(2))
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     assert vhost.delete_queue("q", owner=OWNER).messages == 0
     queue.requeue(sink.got)
     queue.acknowledge(sink.got)
@@ -264,11 +264,11 @@ def test_promotion_flags_older_epochs_and_keeps_the_order() -> None:
     sink = consume(vhost, queue, sink=Sink(2))
     publish(vhost, "q", *bodies(4))
     end_tick(vhost)
-    vhost.whole.deactivate()
+    vhost.shared.deactivate()
     assert (queue.total_count, queue.ends()) == (4, {5: EpochEnd(4)})
-    assert vhost.whole.list_queues()[0].ready == 4
+    assert vhost.shared.list_queues()[0].ready == 4
     queue.requeue(sink.got)  # a channel that closes late changes nothing
-    vhost.whole.activate(6)
+    vhost.shared.activate(6)
     publish(vhost, "q", *bodies(2))
     assert [(e[1].epoch, e[0], e[1].redelivered) for e in queue.ready] == [
         (5, 1, True),
@@ -280,13 +280,13 @@ def test_promotion_flags_older_epochs_and_keeps_the_order() -> None:
     ]
     assert queue.ends() == {5: EpochEnd(4), 6: EpochEnd(2)}
     sink = consume(vhost, queue)
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     queue.acknowledge(sink.got[1:5])
     queue.requeue(sink.got[5:])
     assert {epoch: ids.ranges() for epoch, ids in queue.snapshot().items()} == {5: [(1, 1)], 6: [(2, 2)]}
     assert [e[0] for e in queue.held_entries()] == [1, 2]
     queue.acknowledge(sink.got[:1])
-    vhost.whole.dispatch()
+    vhost.shared.dispatch()
     queue.acknowledge(sink.got[6:])
     batch = end_tick(vhost)
     assert batch is not None
@@ -299,15 +299,15 @@ def test_an_epoch_that_is_not_newer_is_refused_with_nothing_changed() -> None:
     vhost.declare_queue("q", owner=OWNER)
     publish(vhost, "q", b"m")
     end_tick(vhost)
-    vhost.whole.deactivate()
+    vhost.shared.deactivate()
     with pytest.raises(InternalError, match="epoch 5"):
-        vhost.whole.activate(5)
+        vhost.shared.activate(5)
     vhost.queues["q"].replica.begin_incomplete((5, 1))
     with pytest.raises(InternalError, match="incomplete"):
-        vhost.whole.activate(6)
+        vhost.shared.activate(6)
     assert not vhost.serving
     vhost.queues["q"].replica.complete()
-    vhost.whole.activate(6)
+    vhost.shared.activate(6)
 
 
 def failed_over() -> VirtualHost:
@@ -326,9 +326,9 @@ def failed_over() -> VirtualHost:
     vhost.declare_queue("lost", owner=OWNER, exclusive=True)
     publish(vhost, "auto", b"a")
     end_tick(vhost)
-    vhost.whole.deactivate()
-    vhost.whole.activate(2)
-    assert vhost.whole.await_clients()
+    vhost.shared.deactivate()
+    vhost.shared.activate(2)
+    assert vhost.shared.await_clients()
     return vhost
 
 
@@ -337,8 +337,8 @@ def test_orphans_end_once_their_clients_stay_away() -> None:
     back = object()
     mine = vhost.declare_queue("mine", owner=back, exclusive=True)
     publish(vhost, "lost", b"m")
-    assert sorted(q.name for q in vhost.whole.abandoned_queues()) == ["auto", "lost", "other"]
-    assert vhost.whole.delete_abandoned() == 3
+    assert sorted(q.name for q in vhost.shared.abandoned_queues()) == ["auto", "lost", "other"]
+    assert vhost.shared.delete_abandoned() == 3
     assert sorted(vhost.queues) == ["fresh", "mine"] and "x" not in vhost.exchanges
     vhost.connection_closed(back)
     assert mine.deleted
@@ -361,7 +361,7 @@ def test_a_queue_used_after_a_failover_is_kept(
 ) -> None:
     vhost = failed_over()
     use(vhost)
-    vhost.whole.delete_abandoned()
+    vhost.shared.delete_abandoned()
     auto = vhost.queues["auto"]
     assert auto.message_count and "other" not in vhost.queues and "x" in vhost.exchanges
     consume(vhost, auto)
@@ -373,11 +373,11 @@ def test_a_dead_letter_does_not_count_as_a_returning_client() -> None:
     vhost = failed_over()
     assert [queue.name for queue in inner_route(vhost, "", "auto").queues] == ["auto"]
     route_by_headers(vhost, "", "fresh", {"BCC": ["other"]}, inner=True)
-    assert vhost.whole.delete_abandoned() == 4
+    assert vhost.shared.delete_abandoned() == 4
     vhost = failed_over()
     inner_route(vhost, "", "auto")
     vhost.route("", "auto")
-    assert vhost.whole.delete_abandoned() == 3 and "auto" in vhost.queues, "a client does as well"
+    assert vhost.shared.delete_abandoned() == 3 and "auto" in vhost.queues, "a client does as well"
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_an_exchange_used_after_a_failover_outlives_others_queues(
 ) -> None:
     vhost = failed_over()
     use(vhost)
-    vhost.whole.delete_abandoned()
+    vhost.shared.delete_abandoned()
     assert sorted(vhost.queues) == ["fresh"] and "x" in vhost.exchanges
     vhost.bind_queue("fresh", "x", "", owner=OWNER)
     vhost.unbind_queue("fresh", "x", "", owner=OWNER)
@@ -406,10 +406,10 @@ def test_a_queue_declared_again_while_its_end_is_undecided_stays() -> None:
     vhost = serving(1)
     auto = vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
     consume(vhost, auto)
-    vhost.whole.deciding = False
+    vhost.shared.deciding = False
     vhost.cancel(auto, auto.consumers.in_order()[0])
     vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
-    vhost.whole.decide_again()
+    vhost.shared.decide_again()
     assert not auto.deleted
 
 

@@ -43,11 +43,11 @@ def test_is_stored_with_its_origin_and_not_served_after_a_restart() -> None:
     again = disk.vhost.queues["copy"]
     assert origin_of(again) == ORIGIN
     assert again.uuid == queue.uuid != ORIGIN.uuid
-    disk.vhost.whole.activate(EPOCH + 65_536)
+    disk.vhost.shared.activate(EPOCH + 65_536)
     assert again.mode is Mode.REPLICA
     assert again.snapshot() == queue.snapshot() == {1: again.snapshot()[1]}
-    assert disk.vhost.whole.expire(1e9) == 0
-    disk.vhost.whole.deactivate()
+    assert disk.vhost.shared.expire(1e9) == 0
+    disk.vhost.shared.deactivate()
     assert again.total_count == 3
 
 
@@ -91,7 +91,7 @@ def test_after_a_stop_it_serves_its_messages_and_then_new_ones() -> None:
     publish(vhost, "copy", b"new", persistent=True)
     end_tick(vhost)
     again = disk.vhost.queues["copy"]
-    disk.vhost.whole.activate(EPOCH + 65_536)
+    disk.vhost.shared.activate(EPOCH + 65_536)
     for host, its in ((vhost, queue), (disk.vhost, again)):
         assert origin_of(its) is None
         sink = Sink()

@@ -139,14 +139,14 @@ def test_a_node_that_may_not_decide_deletes_no_abandoned_queue(vhost: VirtualHos
     consumers = [(queue, Consumer("c", Sink())) for queue in (auto, again)]
     for queue, consumer in consumers:
         vhost.consume(queue, consumer)
-    vhost.whole.deciding = False
+    vhost.shared.deciding = False
     for queue, consumer in consumers:
         vhost.cancel(queue, consumer)
     vhost.connection_closed(OWNER)
     assert set(vhost.queues) == {"mine", "claimed", "auto", "again"}
     vhost.declare_queue("claimed", owner=OTHER, exclusive=True)
     vhost.consume(again, Consumer("d", Sink()))
-    vhost.whole.decide_again()
+    vhost.shared.decide_again()
     assert set(vhost.queues) == {"claimed", "again"}
     vhost.connection_closed(OTHER)
     assert set(vhost.queues) == {"again"}

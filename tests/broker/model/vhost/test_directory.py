@@ -48,39 +48,39 @@ def test_a_password_of_rabbitmq_is_good_here() -> None:
 def test_followers_have_every_change() -> None:
     vhost, follower = serving(), Follower()
     vhost.history.sinks.append(follower)
-    assert vhost.whole.change_directory([user(tags=["administrator"]), permission(), policy()])
+    assert vhost.shared.change_directory([user(tags=["administrator"]), permission(), policy()])
     end_tick(vhost)
-    assert follower.vhost.whole.fingerprint() == vhost.whole.fingerprint()
-    assert follower.vhost.whole.directory.users["alice"].tags == {"administrator"}
-    assert vhost.whole.change_directory([EntryDelete("user", "", "alice")])
+    assert follower.vhost.shared.fingerprint() == vhost.shared.fingerprint()
+    assert follower.vhost.shared.directory.users["alice"].tags == {"administrator"}
+    assert vhost.shared.change_directory([EntryDelete("user", "", "alice")])
     end_tick(vhost)
-    assert follower.vhost.whole.fingerprint() == vhost.whole.fingerprint()
-    assert not follower.vhost.whole.directory.permissions and not follower.vhost.whole.directory.users
-    assert follower.vhost.whole.directory.policies["/", "short"].definition == {"max-length": 5}
+    assert follower.vhost.shared.fingerprint() == vhost.shared.fingerprint()
+    assert not follower.vhost.shared.directory.permissions and not follower.vhost.shared.directory.users
+    assert follower.vhost.shared.directory.policies["/", "short"].definition == {"max-length": 5}
 
 
 def test_an_unchanged_entry_makes_no_history() -> None:
     vhost = serving()
-    vhost.whole.change_directory([user(), permission()])
+    vhost.shared.change_directory([user(), permission()])
     end_tick(vhost)
-    assert vhost.whole.change_directory([permission(), user(), EntryDelete("user", "", "bob")]) is Scope.NONE
+    assert vhost.shared.change_directory([permission(), user(), EntryDelete("user", "", "bob")]) is Scope.NONE
     assert end_tick(vhost) is None
 
 
 def test_one_fault_and_nothing_is_changed() -> None:
     vhost = serving()
-    before = vhost.whole.fingerprint()
+    before = vhost.shared.fingerprint()
     with pytest.raises(EntryFault, match="no such user"):
-        vhost.whole.change_directory([user(), permission("bob")])
-    assert vhost.whole.fingerprint() == before and not vhost.whole.directory.users
+        vhost.shared.change_directory([user(), permission("bob")])
+    assert vhost.shared.fingerprint() == before and not vhost.shared.directory.users
 
 
 def test_definitions_bring_it_back() -> None:
     vhost, other = serving(), Follower()
-    vhost.whole.change_directory([policy(), user(), permission()])
-    for record in vhost.whole.definitions(Scope.STORE):
-        other.vhost.whole.apply(record)
-    assert other.vhost.whole.fingerprint() == vhost.whole.fingerprint()
+    vhost.shared.change_directory([policy(), user(), permission()])
+    for record in vhost.shared.definitions(Scope.STORE):
+        other.vhost.shared.apply(record)
+    assert other.vhost.shared.fingerprint() == vhost.shared.fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_definitions_bring_it_back() -> None:
 )
 def test_refused_entries(change: EntryPut, words: str) -> None:
     vhost = serving()
-    vhost.whole.change_directory([user()])
-    before = vhost.whole.fingerprint()
+    vhost.shared.change_directory([user()])
+    before = vhost.shared.fingerprint()
     with pytest.raises(EntryFault) as caught:
-        vhost.whole.change_directory([change])
+        vhost.shared.change_directory([change])
     assert words in str(caught.value) and "\n" not in str(caught.value)
-    assert vhost.whole.fingerprint() == before
+    assert vhost.shared.fingerprint() == before
 
 
 def test_a_permission_is_three_expressions() -> None:
@@ -140,11 +140,11 @@ def test_a_permission_is_three_expressions() -> None:
 
 def test_the_highest_priority_policy_applies_and_of_equals_the_first_name() -> None:
     vhost = serving()
-    vhost.whole.change_directory([policy("b", priority=1), policy("a", priority=1), policy("c", priority=2)])
-    found = vhost.whole.directory.policy_for("/", "a1", "queues")
+    vhost.shared.change_directory([policy("b", priority=1), policy("a", priority=1), policy("c", priority=2)])
+    found = vhost.shared.directory.policy_for("/", "a1", "queues")
     assert found is not None and found.name == "c"
-    vhost.whole.change_directory([EntryDelete("policy", "/", "c")])
-    found = vhost.whole.directory.policy_for("/", "a1", "queues")
+    vhost.shared.change_directory([EntryDelete("policy", "/", "c")])
+    found = vhost.shared.directory.policy_for("/", "a1", "queues")
     assert found is not None and found.name == "a"
-    assert vhost.whole.directory.policy_for("/", "a1", "exchanges") is None
-    assert vhost.whole.directory.policy_for("/", "b1", "queues") is None
+    assert vhost.shared.directory.policy_for("/", "a1", "exchanges") is None
+    assert vhost.shared.directory.policy_for("/", "b1", "queues") is None

@@ -40,7 +40,7 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
 
     @rule()
     def go_to_the_other_virtual_host(self) -> None:
-        whole = self.primary.whole
+        whole = self.primary.shared
         if self.primary.name != "/":
             self.primary = whole.root
         else:
@@ -49,7 +49,7 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
 
     @rule()
     def delete_the_other_virtual_host(self) -> None:
-        whole = self.primary.whole
+        whole = self.primary.shared
         self.primary = whole.root
         whole.change_directory([EntryDelete("vhost", "", "v")])
         self.consumers = {key: at for key, at in self.consumers.items() if at[0].vhost == "/"}
@@ -148,17 +148,17 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
         """The backup serves, and a new backup starts from its definitions and contents."""
         end_tick(self.primary)
         self.epoch += 1
-        promoted = self.backup.vhost.whole
+        promoted = self.backup.vhost.shared
         for vhost in promoted:
             vhost.hooks = Everything()
         promoted.hooks = Everything()
         promoted.activate(self.epoch)
         joiner = Follower(Scope.LINK)
         for record in promoted.definitions(Scope.LINK):
-            joiner.vhost.whole.apply(record)
+            joiner.vhost.shared.apply(record)
         for queue in promoted.queues_by_uuid.values():
             for seq, envelope, raw in queue.held_entries():
-                joiner.vhost.whole.queues_by_uuid[queue.uuid].replica.add_run(seq, envelope, [raw])
+                joiner.vhost.shared.queues_by_uuid[queue.uuid].replica.add_run(seq, envelope, [raw])
         promoted.history.sinks.append(joiner)
         for queue in promoted.queues_by_uuid.values():
             assert all(e[1].redelivered for e in queue.ready)
@@ -169,12 +169,12 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
     @invariant()
     def equal_at_the_end_of_a_tick(self) -> None:
         end_tick(self.primary)
-        assert self.primary.whole.fingerprint(Scope.LINK) == self.backup.vhost.whole.fingerprint(Scope.LINK)
-        assert self.primary.whole.fingerprint() == self.backup.vhost.whole.fingerprint()
+        assert self.primary.shared.fingerprint(Scope.LINK) == self.backup.vhost.shared.fingerprint(Scope.LINK)
+        assert self.primary.shared.fingerprint() == self.backup.vhost.shared.fingerprint()
 
     @invariant()
     def nothing_is_counted_wrongly(self) -> None:
-        for queue in self.primary.whole.queues_by_uuid.values():
+        for queue in self.primary.shared.queues_by_uuid.values():
             ids = [(e[1].epoch, e[0]) for e in queue.ready]
             assert ids == sorted(ids)
             assert queue.total_count == sum(len(held) for held in queue.snapshot().values())
@@ -206,7 +206,7 @@ def test_recovery_from_the_store_keeps_durable_objects() -> None:
     end_tick(primary)
     recovered = store.vhost
     assert list(recovered.queues) == ["d"]
-    recovered.whole.activate(2)
+    recovered.shared.activate(2)
     assert [raw for _, _, raw in recovered.queues["d"].ready] == [b"2", b"3"]
     assert [q.name for q in recovered.route("amq.topic", "k").queues] == ["d"]
 
@@ -224,10 +224,10 @@ def test_a_redeclared_name_never_mixes_two_queues() -> None:
     assert [raw for _, _, raw in backup.vhost.queues["q"].replica.entries()] == [b"o"]
     # a follower that missed the deletion sees the new queue only
     namesake = QueueDeclare(b"z" * 16, "q", False, False, False, scope=Scope.LINK)
-    backup.vhost.whole.apply(namesake)
+    backup.vhost.shared.apply(namesake)
     assert backup.vhost.queues["q"].uuid == b"z" * 16
     assert backup.vhost.queues["q"].total_count == 0
-    backup.vhost.whole.apply(QueueDelete(b"y" * 16, "q", Scope.LINK))
+    backup.vhost.shared.apply(QueueDelete(b"y" * 16, "q", Scope.LINK))
     assert "q" in backup.vhost.queues
 
 
@@ -240,13 +240,13 @@ def test_records_apply_twice_without_harm() -> None:
     primary.consume(queue, Consumer("c", Sink(1)))
     publish(primary, "", b"1", b"2", exchange="x")
     end_tick(primary)
-    before = once.vhost.whole.fingerprint()
+    before = once.vhost.shared.fingerprint()
     for batch in once.batches[:]:
         once.batch(batch)
-    assert once.vhost.whole.fingerprint() == before == primary.whole.fingerprint()
+    assert once.vhost.shared.fingerprint() == before == primary.shared.fingerprint()
 
 
 def test_a_serving_virtual_host_follows_nobody() -> None:
     with pytest.raises(InternalError):
-        serving(1).whole.apply(QueueDelete(b"y" * 16, "q"))
+        serving(1).shared.apply(QueueDelete(b"y" * 16, "q"))
     assert issubclass(InternalError, AmqpError)

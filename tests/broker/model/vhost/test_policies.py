@@ -114,7 +114,7 @@ def test_the_list_of_queues_names_the_policy_on_a_follower_too(shop: Shop) -> No
     shop.policy({"max-length": 2})
     shop.tick()
     for vhost in (shop.vhost, shop.follower.vhost):
-        assert {line.name: line.policy for line in vhost.whole.list_queues()} == {"q": "p", "other": None}
+        assert {line.name: line.policy for line in vhost.shared.list_queues()} == {"q": "p", "other": None}
 
 
 # -- limits
@@ -138,7 +138,7 @@ def test_a_new_limit_removes_excess_and_a_dropped_limit_nothing(shop: Shop) -> N
 
 
 def test_a_limit_on_bytes_counts_paged_out_messages_too(shop: Shop) -> None:
-    shop.vhost.whole.window = 2
+    shop.vhost.shared.window = 2
     queue = shop.queue()
     shop.publish(6, body=b"four")
     queue.page_out(VirtualOverflow(), 1000)
@@ -188,7 +188,7 @@ def test_large_ones_that_are_too_much_leave_in_several_ticks_too(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.model.queue.queue.OCTETS_AT_ONCE", 2000)
-    shop.vhost.whole.window = 2
+    shop.vhost.shared.window = 2
     queue = shop.queue()
     shop.publish(20, body=b"x" * 1000)
     queue.page_out(VirtualOverflow(), 1 << 20)

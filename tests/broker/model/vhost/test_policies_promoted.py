@@ -32,7 +32,7 @@ def test_a_promoted_follower_obeys_the_same_rules(shop: Shop, policy_first: bool
     shop.tick()
     copied = shop.follower.vhost.queues["q"]
     assert copied.rules == QueueRules(max_length=9), "a follower decides nothing"
-    shop.follower.vhost.whole.wall_ms = 10_000
+    shop.follower.vhost.shared.wall_ms = 10_000
     assert copied.total_count == 2
     promoted = shop.promote()
     assert (copied.rules, copied.policy) == (queue.rules, "p")
@@ -40,11 +40,11 @@ def test_a_promoted_follower_obeys_the_same_rules(shop: Shop, policy_first: bool
     route = promoted.route("", "q")
     taken = promoted.publish(route, [b"x"] * 5, persistent=True, channel=1, largest_frame=9)
     assert taken.accepted == 1
-    promoted.whole.expire(1.0)
-    promoted.whole.wall_ms += 50
-    promoted.whole.dispatch()
+    promoted.shared.expire(1.0)
+    promoted.shared.wall_ms += 50
+    promoted.shared.dispatch()
     assert (copied.message_count, promoted.queues["dead"].message_count) == (0, 3)
-    promoted.whole.expire(1.4)
+    promoted.shared.expire(1.4)
     assert sorted(promoted.queues) == ["dead"]
 
 
@@ -52,10 +52,10 @@ def test_a_promoted_follower_applies_the_current_policies(shop: Shop) -> None:
     shop.queue()
     shop.policy({"max-length": 2, "message-ttl": 5})
     shop.tick()
-    shop.vhost.whole.deactivate()
+    shop.vhost.shared.deactivate()
     queue = shop.vhost.queues["q"]
-    shop.vhost.whole.apply(EntryDelete("policy", "/", "p"))
-    shop.vhost.whole.activate(2)
+    shop.vhost.shared.apply(EntryDelete("policy", "/", "p"))
+    shop.vhost.shared.activate(2)
     assert (queue.rules, queue.policy, queue.watched) == (NO_RULES, None, False)
 
 
@@ -63,9 +63,9 @@ def test_a_policy_set_before_promotion_leaves_no_stale_route(shop: Shop) -> None
     queue = shop.queue()
     stale = shop.vhost.route("", "q")
     shop.tick()
-    shop.vhost.whole.deactivate()
+    shop.vhost.shared.deactivate()
     definition = {"max-length": 1, "overflow": "reject-publish"}
-    shop.vhost.whole.apply(EntryPut("policy", "/", "p", {"pattern": "q", "definition": definition}))
-    shop.vhost.whole.activate(2)
+    shop.vhost.shared.apply(EntryPut("policy", "/", "p", {"pattern": "q", "definition": definition}))
+    shop.vhost.shared.activate(2)
     taken = shop.vhost.publish(stale, [b"x"] * 3, persistent=True, channel=1, largest_frame=9)
     assert taken.accepted == queue.message_count == 1

@@ -90,12 +90,12 @@ def test_dead_letters_stay_in_their_virtual_host() -> None:
     publish(vhosts["x"], "q", b"1", b"2")
     end_tick(vhosts.root)
     assert raws(vhosts["x"].queues["dead"]) == [b"1"] and raws(vhosts.root.queues["dead"]) == []
-    assert follower.vhost.whole.fingerprint() == vhosts.fingerprint()
+    assert follower.vhost.shared.fingerprint() == vhosts.fingerprint()
 
 
 def test_followers_and_later_joiners_have_the_same() -> None:
     vhosts, follower = two()
-    followed = follower.vhost.whole
+    followed = follower.vhost.shared
     assert followed.fingerprint() == vhosts.fingerprint()
     assert raws(followed["x"].queues["q"]) == [b"there", b"too"] and len(followed) == 2
     joiner = VirtualHosts(Hooks(), History(), uuids())
@@ -108,7 +108,7 @@ def test_followers_and_later_joiners_have_the_same() -> None:
 
 def test_a_promoted_node_serves_all_of_them() -> None:
     _, follower = two()
-    followed = follower.vhost.whole
+    followed = follower.vhost.shared
     followed.activate(2)
     sink = Sink()
     followed["x"].consume(followed["x"].queues["q"], Consumer("c", sink))
@@ -134,7 +134,7 @@ def test_a_deleted_one_takes_everything_in_it_along_in_one_batch() -> None:
     (batch,) = recorder.batches
     kinds = [type(record).__name__ for record in batch.records]
     assert kinds[-2:] == ["QueueDelete", "EntryDelete"] and kinds.count("Dequeue") == 1
-    followed = follower.vhost.whole
+    followed = follower.vhost.shared
     assert followed.get("x") is None and followed.fingerprint() == vhosts.fingerprint()
     assert [uuid for uuid, _ in followed.deleted_queues] == [queue.uuid]
     assert raws(followed.root.queues["q"]) == [b"here"]
@@ -147,12 +147,12 @@ def test_one_of_the_same_name_begins_empty() -> None:
     assert (
         not vhosts["x"].queues and "e" not in vhosts["x"].exchanges and "amq.topic" in vhosts["x"].exchanges
     )
-    assert follower.vhost.whole.fingerprint() == vhosts.fingerprint()
+    assert follower.vhost.shared.fingerprint() == vhosts.fingerprint()
 
 
 def test_a_followers_own_queues_are_deleted_with_the_virtual_host() -> None:
     vhosts, follower = two()
-    followed = follower.vhost.whole
+    followed = follower.vhost.shared
     followed.apply(QueueDeclare(b"l" * 16, "local", True, False, False, scope=Scope.STORE, vhost="x"))
     followed.apply(QueueDeclare(b"h" * 16, "local", True, False, False, scope=Scope.STORE))
     vhosts.change_directory([NO_X])
@@ -201,10 +201,10 @@ def test_the_first_one_may_be_described_and_no_more() -> None:
     vhosts, follower = made()
     assert vhosts.change_directory([EntryPut("vhost", "", "/", {"description": "all"})])
     end_tick(vhosts.root)
-    assert follower.vhost.whole.directory.vhosts["/"] == "all"
-    follower.vhost.whole.apply(EntryDelete("vhost", "", "/"))  # of a primary that never described it
-    assert follower.vhost.whole.get("/") is follower.vhost
-    assert follower.vhost.whole.directory.vhosts == {"/": "", "x": "another"}
+    assert follower.vhost.shared.directory.vhosts["/"] == "all"
+    follower.vhost.shared.apply(EntryDelete("vhost", "", "/"))  # of a primary that never described it
+    assert follower.vhost.shared.get("/") is follower.vhost
+    assert follower.vhost.shared.directory.vhosts == {"/": "", "x": "another"}
 
 
 def test_a_permission_may_come_with_its_virtual_host() -> None:

@@ -109,7 +109,7 @@ class Temporaries18:
     def look(self, machine: Machine) -> None:
         """While its output is fenced or its input paused, nobody's time is over, and begins anew later."""
         broker = machine.running.broker
-        if broker.withheld or broker.input_paused:
+        if broker.output_fenced or broker.input_paused:
             self.last_fenced = self.journal.clock.now
 
     def resumed(self) -> None:
@@ -176,7 +176,7 @@ class Temporaries18:
             return
         if self._ended_elsewhere(uuid):
             return  # as whom it followed, and this node may not know a newer one yet
-        if uuid in vhost_of(owner.machine).whole.queues_by_uuid:
+        if uuid in vhost_of(owner.machine).shared.queues_by_uuid:
             raise Violation(
                 18, f"{machine.name} ends {name} by itself: the primary {owner.machine.name} has it"
             )

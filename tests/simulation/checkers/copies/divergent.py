@@ -35,8 +35,8 @@ class Promoted:
         self.parent = parent
         self.held = held_ids(machine)
         vhost = vhost_of(machine)
-        ends = [(queue.uuid, queue.ends()) for queue in vhost.whole.queues_by_uuid.values()]
-        ends += list(vhost.whole.deleted_queues)
+        ends = [(queue.uuid, queue.ends()) for queue in vhost.shared.queues_by_uuid.values()]
+        ends += list(vhost.shared.deleted_queues)
         self.ends = {
             (uuid, of): (end.last, tuple(end.lacking)) for uuid, its in ends for of, end in its.items()
         }
