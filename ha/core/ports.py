@@ -120,9 +120,9 @@ class ReplicaModel(Protocol):
         publisher: it goes to quarantine, except what had been in history here before and had left. What the
         node held before stays."""
 
-    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
+    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> tuple[list[BadEvent], bool]:
         """What cannot be applied to its queue, or does not follow from what the queue got before, is left
-        out and told.
+        out and told. Also returns whether any of its records is not for the disk.
         """
 
     def name_of(self, queue: bytes) -> str | None:

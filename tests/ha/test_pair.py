@@ -241,6 +241,31 @@ def test_the_policy_holds_from_the_start(policy: dict[str, Any]) -> None:
     pair.until(lambda: pair.confirmed(a, position))
 
 
+@pytest.mark.parametrize(("persistent", "early"), [([True, True], 0), ([True, False], 1)])
+def test_what_is_for_the_disk_is_acknowledged_when_it_is_there(persistent: list[bool], early: int) -> None:
+    """What is not is acknowledged at once, also in a batch with what is."""
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    primary, acks = a.running.core.primary, a.ledger.kinds
+    assert primary is not None
+    pair.until(lambda: primary._next_beat > pair.now + 0.1)  # a heartbeat is acknowledged at once
+    pair.run(0.03)
+    del acks[:]
+    b.syncing = False
+    for each in persistent:
+        position = pair.publish(a, "q", "x", persistent=each)
+    pair.run(0.05)
+    assert [noted["reason"] for kind, noted in acks if kind == "replicated"] == ["applied"] * early
+    assert pair.confirmed(a, position, durable=False) == bool(early)
+    b.syncing = True
+    pair.until(lambda: pair.confirmed(a, position))
+    found = [noted["reason"] for kind, noted in acks if kind == "replicated"]
+    assert found == ["applied", "durable"]
+
+
 def test_a_backup_with_a_dead_disk_is_excluded() -> None:
     pair = Pair()
     pair.up()

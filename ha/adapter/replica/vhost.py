@@ -136,7 +136,7 @@ class ReplicaVhost:
 
     # -- the flow
 
-    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
+    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> tuple[list[BadEvent], bool]:
         records = self._decode(payload)
         if self._pending_drops is not None:
             records, payload = self._pending_drops.split(records), b""
@@ -166,7 +166,7 @@ class ReplicaVhost:
         framed = payload if len(stored) == len(records) else b""
         self._append(position, stored, framed=framed, own=own)
         self._ledger.batch(Batch(position, wall_ms, records), BACKUP)
-        return bad
+        return bad, any(not record.scope & Scope.STORE for record in records)
 
     def _export_beyond(self, queue: bytes) -> None:
         """The queue is about to be deleted, perhaps before its snapshot has come: keep the messages that its

@@ -1,6 +1,7 @@
 """Backup: follows a primary over one link, or looks for one; remembers how its last link ended.
 
-Owner: HaBroker. Makes calls on BrokerReplicator. Acknowledges at most once a tick: `end_tick`.
+Owner: HaBroker. Makes calls on BrokerReplicator. Acknowledges at most once a tick: `end_tick`. A batch of
+records that are all for the disk is acknowledged once, when it is there.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Backup:
         self._last_heard = 0.0
         self._echo = 0.0
         self._acked: Ack | None = None
-        self._heard = False
+        self._prompt = False
+        """Something came that is to be acknowledged in this tick."""
         self._machine_ms = 0.0
         """What this machine's clock showed when the newest heartbeat came."""
         self.said: Said | None = None
@@ -92,7 +94,7 @@ class Backup:
         """Ask that primary to take us in: first what we have, then the request."""
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
-        self._excluded, self._last_heard, self._heard, self.is_target = False, now, False, False
+        self._excluded, self._last_heard, self._prompt, self.is_target = False, now, False, False
         self._acks, self._echo, self.disagreement = AckTimes(self._tuning.ack_timeout, now), 0.0, None
         self._machine_ms = 0.0
         if self.link_end is not None:
@@ -157,8 +159,10 @@ class Backup:
         """A piece of the stream. LinkError closes the link; the next link compares the copy again."""
         if self._replicator is None:
             raise LinkError("stream data before the join was accepted")
-        self._last_heard, self._heard = now, True
+        self._last_heard = now
         for kind, body in self._decoder.feed(payload):
+            if kind is not Frame.BATCH:
+                self._prompt = True
             if kind is Frame.RECORD:
                 self._record(parse_json(body))
                 continue
@@ -173,6 +177,7 @@ class Backup:
                 self._acks.got(self._replicator.applied, self._replicator.sent_at, now)
             self._heed_ended()
             self._reset(self._replicator)
+        self._prompt = self._prompt or self._replicator.in_memory
         self._echo = max(self._echo, self._replicator.sent_at)
         for said in self._replicator.dropped:
             self._out.log(said)
@@ -252,7 +257,7 @@ class Backup:
             self._reset(replicator)
 
     def heartbeat(self, payload: bytes, now: float) -> None:
-        self._last_heard, self._heard = now, True
+        self._last_heard, self._prompt = now, True
         beat, clocks = parse_heartbeat(payload), self._clocks
         self._echo = max(self._echo, beat.sent_at)
         self._acks.heard(beat.sent_at, now)
@@ -354,11 +359,23 @@ class Backup:
             replicator.complete,
             self._machine_ms,
         )
-        if ack != self._acked or self._heard:
+        if self._prompt or self._news(ack):
             self._acks.sent(now, ack.durable, complete=ack.complete)
-            self._acked, self._heard = ack, False
+            self._acked, self._prompt, replicator.in_memory = ack, False, False
             self.said = Said(self.primary_id, replicator.epoch, now)
             self._out.do(SendMethod(self.peer, Method.ACK, ack.encode()))
+
+    def _news(self, ack: Ack) -> bool:
+        """Whether somebody may wait for it. What is for the disk is acknowledged when it is there: confirms
+        wait for that, and each acknowledgement costs both nodes a tick."""
+        last = self._acked
+        return (
+            last is None
+            or ack.durable != last.durable
+            or ack.record != last.record
+            or ack.complete != last.complete
+            or (ack.applied <= ack.durable and ack != last)
+        )
 
     def timers(self, now: float) -> None:
         """A primary that says nothing is left; but it may still serve: this is no proof of anything."""

@@ -25,6 +25,9 @@ class BrokerReplicator:
         self.applied = ORIGIN
         self.defines = False
         """The first part of the definitions has come."""
+        self.in_memory = False
+        """A batch has come with something that is not for the disk: confirms wait until it is applied. Backup
+        clears it."""
         self.sent_at = 0.0
         """When the primary sent the newest batch, on its clock."""
         self.guard_mark: int | None = None
@@ -113,7 +116,9 @@ class BrokerReplicator:
         expected = (self.applied.epoch, self.applied.n + 1)
         if head.position != expected:
             raise LinkError(f"batch {tuple(head.position)} where {expected} was due")
-        self.bad += self._model.apply_batch(head.position, head.wall_ms, head.payload)
+        bad, in_memory = self._model.apply_batch(head.position, head.wall_ms, head.payload)
+        self.bad += bad
+        self.in_memory = self.in_memory or in_memory
         self.applied = head.position
         self.sent_at = head.sent_at
 

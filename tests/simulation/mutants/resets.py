@@ -12,9 +12,9 @@ from tests.simulation.mutants.mutant import Mutant, Patch
 
 
 def _as_if_nothing_had_been(apply_batch: Any) -> Any:
-    def broken(self: ReplicaVhost, *args: Any) -> list[Any]:
-        apply_batch(self, *args)
-        return []
+    def broken(self: ReplicaVhost, *args: Any) -> Any:
+        _, in_memory = apply_batch(self, *args)
+        return [], in_memory
 
     return broken
 
