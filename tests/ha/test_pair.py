@@ -260,6 +260,8 @@ def test_what_is_for_the_disk_is_acknowledged_when_it_is_there(persistent: list[
     pair.run(0.05)
     assert [noted["reason"] for kind, noted in acks if kind == "replicated"] == ["applied"] * early
     assert pair.confirmed(a, position, durable=False) == bool(early)
+    pair.run(0.05)
+    assert pair.confirmed(a, position, durable=False), "a disk that takes long does not hide what is applied"
     b.syncing = True
     pair.until(lambda: pair.confirmed(a, position))
     found = [noted["reason"] for kind, noted in acks if kind == "replicated"]

@@ -1,12 +1,13 @@
 """Backup: follows a primary over one link, or looks for one; remembers how its last link ended.
 
 Owner: HaBroker. Makes calls on BrokerReplicator. Acknowledges at most once a tick: `end_tick`. A batch of
-records that are all for the disk is acknowledged once, when it is there.
+records that are all for the disk is acknowledged once, when it is there, unless that takes longer than DELAY.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from ha.core import codes
@@ -29,6 +30,9 @@ from ha.core.wire.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_
 from ha.core.wire.queue_snapshot import encode_have
 from understudy.shared.codes import Coded
 
+DELAY = 0.05
+"""Seconds for which an acknowledgement may wait for the disk. After that the primary learns what is applied:
+the time of a batch on the link and its time on the disk are limited one by one."""
 HAVE_ROOM = 60_000
 """Bytes of one HAVE message; it is cut further where the link has negotiated smaller frames."""
 
@@ -78,6 +82,8 @@ class Backup:
         self._acked: Ack | None = None
         self._prompt = False
         """Something came that is to be acknowledged in this tick."""
+        self._late_at = inf
+        """When the acknowledgement that waits for the disk will have waited for too long."""
         self._machine_ms = 0.0
         """What this machine's clock showed when the newest heartbeat came."""
         self.said: Said | None = None
@@ -96,7 +102,7 @@ class Backup:
         self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
         self._excluded, self._last_heard, self._prompt, self.is_target = False, now, False, False
         self._acks, self._echo, self.disagreement = AckTimes(self._tuning.ack_timeout, now), 0.0, None
-        self._machine_ms = 0.0
+        self._machine_ms, self._late_at = 0.0, inf
         if self.link_end is not None:
             self.link_end.asked_again = True
         me, record = self._me, self._local.record
@@ -359,11 +365,13 @@ class Backup:
             replicator.complete,
             self._machine_ms,
         )
-        if self._prompt or self._news(ack):
+        if self._prompt or now >= self._late_at or self._news(ack):
             self._acks.sent(now, ack.durable, complete=ack.complete)
-            self._acked, self._prompt, replicator.in_memory = ack, False, False
+            self._acked, self._prompt, replicator.in_memory, self._late_at = ack, False, False, inf
             self.said = Said(self.primary_id, replicator.epoch, now)
             self._out.do(SendMethod(self.peer, Method.ACK, ack.encode()))
+        elif self._late_at == inf and ack != self._acked:
+            self._late_at = now + DELAY
 
     def _news(self, ack: Ack) -> bool:
         """Whether somebody may wait for it. What is for the disk is acknowledged when it is there: confirms
@@ -387,7 +395,9 @@ class Backup:
             self._out.do(ClosePeer(peer, 320, "CONNECTION_FORCED - silent"))
 
     def next_deadline(self) -> float | None:
-        return None if self.peer is None else self._last_heard + self._silence() + 0.001
+        if self.peer is None:
+            return None
+        return min(self._last_heard + self._silence() + 0.001, self._late_at)
 
     def _silence(self) -> float:
         return self._tuning.ack_timeout + 2 * self._tuning.heartbeat
