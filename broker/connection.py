@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME = 80
 """Maximum characters of a name that a client gives itself."""
+_LARGE = 32768
+"""Octets of an incomplete message, or frame, that make it large."""
 _SLOW_MATCH = 4000
 """Steps charged for a slow pattern match: some 0.2 ms, plus the cost of the refusal."""
 
@@ -380,6 +382,11 @@ class Connection(ABC):
     def unfinished(self) -> int:
         """Octets that it holds until its client sends more."""
         return self.half_received + self.uncommitted + self.unserved
+
+    @property
+    def sends_much(self) -> bool:
+        """The client sends large messages: to read more at once costs less."""
+        return self.half_received + self.unserved >= _LARGE
 
     def receives(self, octets: int) -> int:
         """Change the octets held of incomplete messages by `octets`. Returns the new total."""

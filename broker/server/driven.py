@@ -19,6 +19,10 @@ class DrivenConnection(Protocol):
         """Whether it has logged in and been accepted."""
 
     @property
+    def sends_much(self) -> bool:
+        """Whether the peer sends large messages, so that larger reads cost less."""
+
+    @property
     def unsent(self) -> int:
         """Octets that are still to be written."""
 

@@ -23,7 +23,7 @@ from broker.server.garbage import GarbageSchedule
 from broker.server.listener import listen
 from broker.server.places import Places
 from broker.server.resolving import Unresolved, connect
-from broker.server.sockets import DIAL_TIMEOUT, READ_SIZE, Inbound, Outbound
+from broker.server.sockets import DIAL_TIMEOUT, LARGE_READ_SIZE, READ_SIZE, Inbound, Outbound
 from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class Shell:
         self.carry: Callable[[], None] | None = None
         """Called in each tick after output is written: passes the machine's requests on."""
         self.loop = asyncio.get_running_loop()
-        self.buffer = memoryview(bytearray(READ_SIZE))
+        self.buffer = memoryview(bytearray(LARGE_READ_SIZE))
+        self.small_buffer = self.buffer[:READ_SIZE]
         self.addresses: list[tuple[str, int]] = []
         self.inbound: dict[DrivenConnection, Inbound] = {}
         self.outbound: dict[int, Outbound] = {}

@@ -1,8 +1,8 @@
 """asyncio protocols of the shell: one per inbound connection, one per dial. They carry bytes and decide
 nothing.
 
-Owner: `Shell`. Uses `BufferedProtocol` with a shared 64 KiB buffer, because asyncio's own 256 KiB reads cost
-up to twice as much at small windows. The buffer is only in use between `get_buffer` and `buffer_updated`.
+Owner: `Shell`. Uses `BufferedProtocol` with a shared buffer, because asyncio's own 256 KiB reads cost up to
+twice as much at small windows. The buffer is only in use between `get_buffer` and `buffer_updated`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from broker.server.driven import Dialing, DialWanted, Driven, DrivenConnection
 
 READ_SIZE = 65536
+LARGE_READ_SIZE = 262144
+"""Octets read at once while large messages come: each read costs a tick."""
 LOGIN_READ_SIZE = 8192
 """Octets read at once from a connection that has not logged in."""
 WRITE_HIGH = 1 << 20
@@ -68,6 +70,8 @@ class SocketOwner(Protocol):
     loop: asyncio.AbstractEventLoop
     buffer: memoryview
     """Input buffer of all sockets, in use between `get_buffer` and `buffer_updated`."""
+    small_buffer: memoryview
+    """The first READ_SIZE octets of it."""
     inbound: dict[DrivenConnection, Inbound]
     outbound: dict[int, Outbound]
 
@@ -225,9 +229,9 @@ class Inbound(_Socket):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         connection = self.connection
-        if connection is not None and connection.let_in:
-            return self.shell.buffer
-        return self.shell.buffer[:LOGIN_READ_SIZE]
+        if connection is None or not connection.let_in:
+            return self.shell.buffer[:LOGIN_READ_SIZE]
+        return self.shell.buffer if connection.sends_much else self.shell.small_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.connection is None:

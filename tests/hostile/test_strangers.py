@@ -33,7 +33,7 @@ class Guest:
 
     successor = None
     unsent = 0
-    wants_close = paused_reading = False
+    wants_close = paused_reading = sends_much = False
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

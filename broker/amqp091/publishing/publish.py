@@ -121,6 +121,11 @@ class Publisher:
         self._shapes = Shapes()
 
     @property
+    def largest(self) -> int:
+        """Octets of the largest frame of the latest messages, as long as these go on alike; else 0."""
+        return self._largest
+
+    @property
     def octets(self) -> int:
         """What is kept in memory of the connection's latest property lists, approximately."""
         return self._shapes.octets

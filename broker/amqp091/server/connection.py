@@ -60,6 +60,8 @@ _STALL = 4
 (with basic.get, for example) and does not read cannot fill memory."""
 _UNSERVED = 131072
 """Octets of such input that are still read, because heartbeats may be among them."""
+_LARGE_FRAME = 8192
+"""Octets of a message's frame that make it large."""
 _METHOD = 64
 """Approximate steps of a method other than publish and acks. One more for each two octets, because tables of
 arguments are decoded, checked and compared."""
@@ -412,6 +414,10 @@ class ServerConnection(Host):
         self._arm_heartbeat()
         if self.broker.blocked:
             self.block(True)
+
+    @property
+    def sends_much(self) -> bool:
+        return self.publisher.largest >= _LARGE_FRAME or super().sends_much
 
     # -- output
 

@@ -167,7 +167,9 @@ class Backup:
             raise LinkError("stream data before the join was accepted")
         self._last_heard = now
         for kind, body in self._decoder.feed(payload):
-            if kind is not Frame.BATCH:
+            if kind is Frame.CONTENT:
+                self._prompt = self._prompt or self._window_fills()
+            elif kind is not Frame.BATCH:
                 self._prompt = True
             if kind is Frame.RECORD:
                 self._record(parse_json(body))
@@ -382,8 +384,13 @@ class Backup:
             or ack.durable != last.durable
             or ack.record != last.record
             or ack.complete != last.complete
-            or (ack.applied <= ack.durable and ack != last)
+            or (ack.applied != last.applied and ack.applied <= ack.durable)
         )
+
+    def _window_fills(self) -> bool:
+        """The primary sends no more of a large message ahead than its window lets."""
+        acked = self._acked.received if self._acked is not None else 0
+        return self._decoder.received - acked >= self._tuning.contents_window // 4
 
     def timers(self, now: float) -> None:
         """A primary that says nothing is left; but it may still serve: this is no proof of anything."""

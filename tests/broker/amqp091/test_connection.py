@@ -511,3 +511,16 @@ def test_a_producers_name_and_tags_go_into_history() -> None:
     client.raw(message(1, b"a", "", "q") * 3 + message(1, b"b", "", "none"))
     noted = [(r.producer, getattr(r, "producer_first", 4)) for r in runs if hasattr(r, "producer")]
     assert noted == [("p1.0/1", 1), ("p1.0/1", 4)]
+
+
+def test_more_is_read_at_once_from_a_client_that_sends_large_messages() -> None:
+    client = World().open()
+    client.call(1, "queue.declare", queue="q")
+    for size, much in ((100, False), (9_000, True), (9_000, True)):
+        client.publish(1, b"x" * size, routing_key="q")
+        assert client.connection.sends_much is much, size
+    client, large = World().open(), message(1, b"x" * 300_000, "", "q")
+    client.raw(large[:40_000])
+    assert client.connection.sends_much, "most of a frame has come"
+    client.raw(large[40_000:150_000])
+    assert client.connection.sends_much, "a frame of three has come"
