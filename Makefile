@@ -3,7 +3,6 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 RUNS    := $(VENV)/.installed-to-run
 STAMP   := $(VENV)/.installed
-DOCS    := $(VENV)/.installed-docs
 WHEEL   := $(VENV)/.installed-wheel
 SOURCES := understudy broker ha spark resource_agent
 MESSAGES ?= 60000
@@ -19,6 +18,7 @@ COMPILED_TESTS := tests/broker tests/ha tests/hostile tests/bad_inputs tests/com
 WORKERS  ?= 3
 ARGS     ?=
 SYSTEM   := system or tools
+SOAKED   := tests/ha tests/simulation/faults tests/spark/insight tests/spark/reconcile tests/spark/watch tests/spark/test_histories.py
 MEASURED := $(BIN)/python scripts/measure.py
 PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min=0.5
 
@@ -29,7 +29,7 @@ export UNDERSTUDY_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo test compiled test-compiled wheel test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-gate bench-hostile bench-steady sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo test compiled test-compiled wheel test-system test-longer test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-gate bench-hostile bench-steady sim soak soak-simulation soak-sweeps soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -52,6 +52,7 @@ help: ## List the commands
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc)"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
+	@echo "make soak-sweeps              each test that tries a sample of bytes, ticks or faults, with all of them; the longest Spark jobs"
 	@echo "make soak-ledgers HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
 	@echo "make soak-fuzz FUZZ_SECONDS=600   conversations of AMQP 0-9-1 and 1.0 that nobody should hold, drawn from seeds"
 	@echo "make docs                     the documents as a site, in build/site; fails for a link that leads nowhere"
@@ -71,13 +72,10 @@ $(RUNS): pyproject.toml scripts/find_python.sh
 
 $(STAMP): $(RUNS)
 	@echo "installing the tools for development into $(VENV)" && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,dev,deploy]' && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,dev,deploy,docs]' && \
 	  { $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[amqp10]' || \
 	    echo "python-qpid-proton could not be built (it needs a C compiler and OpenSSL's headers): AMQP 1.0 is left out, and its tests are skipped" >&2; } && \
 	  touch $(STAMP)
-
-$(DOCS): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]' && touch $(DOCS)
 
 $(WHEEL): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[wheel]' && touch $(WHEEL)
@@ -95,14 +93,17 @@ demo: setup
 test: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test" $(PYTEST) $(ARGS)
 
-# As root also `make test-deploy` (in the same processes) and then, alone on the machine, `make test-cluster-smoke`.
-test-system: develop
+# As root also what is in deploy/ (in the same processes), and then `make test-cluster-smoke`.
+test-system:
+	@$(MAKE) --no-print-directory test-longer; longer=$$?; \
+	  if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory test-cluster-smoke; fi; smoke=$$?; \
+	  exit $$((longer | smoke))
+
+test-longer: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh); export JAVA_HOME; \
-	  if [ "$$(id -u)" != 0 ]; then exec $(MEASURED) "make test-system" $(PYTEST) -m system $(ARGS); fi; \
+	  if [ "$$(id -u)" != 0 ]; then exec $(MEASURED) "make test-longer" $(PYTEST) -m system $(ARGS); fi; \
 	  sh scripts/ensure_cluster_tools.sh; \
-	  UNDERSTUDY_TEST_TOOLS=required $(MEASURED) "make test-system" $(PYTEST) -m '$(SYSTEM)' $(ARGS); system=$$?; \
-	  $(MAKE) --no-print-directory test-cluster-smoke; smoke=$$?; \
-	  exit $$((system | smoke))
+	  UNDERSTUDY_TEST_TOOLS=required $(MEASURED) "make test-longer" $(PYTEST) -m '$(SYSTEM)' $(ARGS)
 
 test-cluster: develop
 	@sh scripts/ensure_namespaces.sh
@@ -118,7 +119,7 @@ test-deploy: develop
 	@sh scripts/ensure_cluster_tools.sh
 	@[ "$$(id -u)" != 0 ] || export UNDERSTUDY_TEST_TOOLS=required; \
 	  $(MEASURED) "make test-deploy" \
-	  $(BIN)/python -m pytest -m 'tools or not tools' tests/deploy --ignore tests/deploy/test_operations_site.py $(ARGS)
+	  $(BIN)/python -m pytest -m 'tools or machine or not tools' tests/deploy --ignore tests/deploy/test_operations_site.py $(ARGS)
 
 test-spark-cluster: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m soak tests/spark/engine $(ARGS)
@@ -179,6 +180,9 @@ soak-simulation: $(STAMP)
 	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && \
 	  exit $$((compiled | mutants))
 
+soak-sweeps: develop
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make soak-sweeps" $(PYTEST) -m soak $(SOAKED) $(ARGS)
+
 soak-ledgers: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
 	  $(BIN)/python -m tests.spark.histories --histories $(HISTORIES) $(if $(SEED),--first $(SEED)) $(ARGS)
@@ -186,7 +190,7 @@ soak-ledgers: develop
 soak-fuzz: $(STAMP)
 	@$(BIN)/python -m tests.hostile.fuzz --seconds $(FUZZ_SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-docs: $(DOCS)
+docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 reference: $(STAMP)

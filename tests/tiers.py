@@ -1,4 +1,5 @@
-"""Parameters for tests of many cases: `make test` runs a sample of them, `make test-system` the rest."""
+"""Parameters for tests of many cases: `make test` runs a sample of them, `make test-system` more, and
+`make soak-sweeps` all."""
 
 from __future__ import annotations
 
@@ -20,13 +21,15 @@ def marks_none_of(expression: str, file: Path) -> bool:
     return _HELPERS not in text and not any(f"mark.{word}" in text for word in words - {"and", "or"})
 
 
-def sweep(step: str, *, sample: int, whole: int = 1) -> pytest.MarkDecorator:
-    """Parametrizes a test that tries many places with `step`, the distance between two of them."""
+def sweep(step: str, *, sample: int, more: int, whole: int = 1) -> pytest.MarkDecorator:
+    """Parametrizes a test that tries many places with `step`, the distance between two of them: for
+    `make test`, `make test-system` and `make soak-sweeps`."""
     return pytest.mark.parametrize(
         step,
         [
             pytest.param(sample, id=f"every-{sample}"),
-            pytest.param(whole, id="whole", marks=pytest.mark.system),
+            pytest.param(more, id=f"every-{more}", marks=pytest.mark.system),
+            pytest.param(whole, id="whole", marks=pytest.mark.soak),
         ],
     )
 

@@ -70,7 +70,7 @@ def machine(folder: Path) -> Debian:
     return Debian(folder / "debian")
 
 
-@pytest.mark.tools
+@pytest.mark.machine
 def test_it_makes_a_node_of_a_new_machine(machine: Debian, folder: Path) -> None:
     inventory = node(folder, machine)
     first = played(machine, inventory, folder)
@@ -81,7 +81,7 @@ def test_it_makes_a_node_of_a_new_machine(machine: Debian, folder: Path) -> None
     assert (again["failures"], again["changed"]) == (0, 0), "a second run changes nothing"
 
 
-@pytest.mark.tools
+@pytest.mark.machine
 def test_so_do_the_commands_of_the_paper(machine: Debian, folder: Path) -> None:
     """On the same machine, from which the role's work is taken away but for Debian's packages."""
     machine.inside("sh", "-c", _FORGET)

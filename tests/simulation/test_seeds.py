@@ -20,7 +20,7 @@ from tests.tiers import sampled
 
 PART = 20
 """Seeds in a chunk, which one process runs."""
-CHUNKS, SAMPLE = 10, 2
+CHUNKS, SAMPLE = 5, 1
 SAME = (1, 2, 3)
 ROOT = Path(__file__).parents[2]
 

@@ -50,7 +50,7 @@ def test_spark_and_duckdb_find_the_planted_faults(session: SparkSession, seed: i
     tried(session, seed, 400, None)
 
 
-@pytest.mark.system
+@pytest.mark.soak
 def test_every_fault_in_one_history(session: SparkSession) -> None:
     """A seed with room for each fault. The rare ones are left out: they turn most of the others
     into unknown."""

@@ -14,7 +14,6 @@ import os
 import sys
 from collections.abc import Sequence
 from hashlib import blake2b
-from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -36,7 +35,7 @@ class Build:
     reason = ""
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds the compiled modules, and the library that they share."""
 
     def __init__(self, files: dict[str, Path]) -> None:

@@ -18,7 +18,7 @@ from tests.ha.pair import Host, Pair
 from tests.tiers import sweep
 
 DEAD = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-CUTS = sweep("apart", sample=245, whole=35)
+CUTS = sweep("apart", sample=245, more=70, whole=35)
 """The bytes between two cuts."""
 
 

@@ -14,7 +14,7 @@ from tests.ha.pair import raw
 from tests.tiers import sampled, sweep
 
 
-@sweep("step", sample=25, whole=5)
+@sweep("step", sample=25, more=10, whole=5)
 def test_a_link_cut_at_any_byte_leaves_a_part_in_order_and_the_rest_comes(step: int) -> None:
     mirrors = following(texts="")
     a, b = mirrors.hosts

@@ -10,6 +10,7 @@ import pytest
 from broker.model.values import Position
 from ha.core import codes
 from ha.core.effects import ExpelPeer
+from ha.core.election import peer_methods
 from ha.core.record.in_sync_record import RecordVersion
 from ha.core.wire.link import Ack, Method
 from tests.bad_inputs.test_link import Liar, cluster, me
@@ -171,13 +172,14 @@ def test_a_backup_that_closes_the_link_itself_has_no_proof_of_its_end() -> None:
     assert not answer["ok"], answer
 
 
-def test_what_a_node_holds_is_not_listened_to_for_ever() -> None:
+def test_what_a_node_holds_is_not_listened_to_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_methods, "HAVE_MOST", 16 << 20)
     pair = pair_up()
     core = pair[0].running.core
     peer = 4711
     piece = b"\0" * (1 << 20)
     closed: list[ExpelPeer] = []
-    for _ in range(300):
+    for _ in range(20):
         core.method(peer, Method.HAVE, piece, pair.now)
         closed += [effect for effect in core.take_effects() if isinstance(effect, ExpelPeer)]
         pair.step()

@@ -83,7 +83,7 @@ def restart(pair: Pair, b: Host, *, keep: bool) -> None:
     pair.start(b)
 
 
-@sweep("step", sample=19)
+@sweep("step", sample=29, more=5)
 def test_a_joiners_copy_is_cut_at_every_byte(step: int) -> None:
     pair, joins, disk = parted()
     a, b = pair.hosts
@@ -142,7 +142,7 @@ def tick(pair: Pair) -> Position:
     return pair[0].running.vhost.history.position
 
 
-@sweep("step", sample=7)
+@sweep("step", sample=7, more=2)
 def test_the_stream_of_a_backup_in_sync_is_cut_at_every_byte(step: int) -> None:
     """Whatever was confirmed when the link was cut is there when the backup serves (1, 6): no more may be
     missing than what nobody was promised.

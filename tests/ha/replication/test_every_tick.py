@@ -117,7 +117,7 @@ def serve_again(pair: Pair, x: Publisher) -> Host:
     return serving
 
 
-@sweep("every", sample=5)
+@sweep("every", sample=7, more=2)
 @pytest.mark.parametrize(("authority", "fault"), CASES)
 def test_a_fault_in_any_tick_of_a_join_and_then_the_loss_of_the_primary(
     authority: str, fault: str, every: int

@@ -103,7 +103,7 @@ def test_commit_ok_waits_for_the_backup_and_both_hold_the_same() -> None:
     assert pair.fingerprint(pair[0]) == pair.fingerprint(pair[1])
 
 
-@sweep("step", sample=7)
+@sweep("step", sample=7, more=2)
 @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "transient"])
 def test_a_failover_at_any_byte_of_the_commit_leaves_all_or_nothing(persistent: bool, step: int) -> None:
     """The client is told only in the case of all, and not even then if its primary dies first."""

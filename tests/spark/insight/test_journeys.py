@@ -121,7 +121,7 @@ def slow(ledgers: Ledgers, seed: int) -> Ledgers:
     return ledgers
 
 
-@pytest.mark.system
+@pytest.mark.soak
 @given(seed=st.integers(0, 10_000), ticks=st.integers(8, 14), batch=st.integers(1, 12))
 @settings(
     max_examples=2,

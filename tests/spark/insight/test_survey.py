@@ -37,6 +37,7 @@ def ids(ledgers: Ledgers, kind: str, begin: int = 0, **matching: Any) -> int:
     return sum(r["last"] - r["first"] + 1 for r in wanted)
 
 
+@pytest.mark.system
 def test_a_month_is_counted_by_slots_and_rows(session: SparkSession, tmp_path: Path) -> None:
     pair, ledgers = stretched(3, 30 * DAY_US // 550_000)
     found = find_ledgers([ledgers.write(tmp_path)])
@@ -71,7 +72,7 @@ def ids_of(ledgers: Ledgers, consumer: str) -> int:
     return sum(r["last"] - r["first"] + 1 for r in rows)
 
 
-@pytest.mark.system
+@pytest.mark.soak
 def test_since_limits_the_period_and_missing_records_are_noted(session: SparkSession, tmp_path: Path) -> None:
     _, ledgers = stretched(4, 1000)
     promoted = next(r["ts_us"] for _, r in ledgers.every("promote") if r["reason"] == "unforced")

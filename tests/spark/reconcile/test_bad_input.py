@@ -150,6 +150,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
 }
 
 
+@pytest.mark.system
 def test_each_of_several_faults_is_named(warm: SparkSession, tmp_path: Path) -> None:
     ledgers(tmp_path)
     for spoil, _ in BAD.values():
@@ -173,7 +174,7 @@ def test_each_fault_alone_prevents_a_proof(warm: SparkSession, tmp_path: Path, n
     assert sentence in answer["sentence"] or len(answer["missing"]) > 1
 
 
-@pytest.mark.system
+@pytest.mark.soak
 def test_clocks_hours_apart_are_reported_without_a_finding(warm: SparkSession, tmp_path: Path) -> None:
     """One node's clock is two hours ahead, and a producer's three hours behind."""
     ledgers(tmp_path, {"b": 2 * HOUR_US, "p0": -3 * HOUR_US})

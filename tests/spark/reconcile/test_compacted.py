@@ -39,6 +39,7 @@ def before(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> d
     return judge(session, Pair(3).run().write(tmp_path_factory.mktemp("ledgers")))
 
 
+@pytest.mark.system
 def test_compacted_ledgers_prove_the_same(
     session: SparkSession, before: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -55,7 +56,7 @@ def test_compacted_ledgers_prove_the_same(
     assert kinds(before, "allowed") == kinds(after, "allowed")
 
 
-@pytest.mark.system
+@pytest.mark.soak
 def test_pruned_ledgers_prove_what_remains(
     session: SparkSession, before: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -101,7 +102,7 @@ def per_id(paths: list[Path], target: Path) -> tuple[str, str]:
     return lines[0]["writer"], role
 
 
-@pytest.mark.system
+@pytest.mark.soak
 def test_converted_logs_prove_the_same_as_ledgers_of_the_client_kit(
     session: SparkSession, tmp_path: Path
 ) -> None:

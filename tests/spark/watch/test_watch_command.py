@@ -190,6 +190,7 @@ def judged_once(folder: Path, session: SparkSession) -> Watch:
     return run
 
 
+@pytest.mark.system
 def test_once_judges_the_ledgers_and_the_next_run_continues(
     site: Site, tmp_path: Path, session: SparkSession
 ) -> None:
@@ -205,7 +206,7 @@ def test_once_judges_the_ledgers_and_the_next_run_continues(
     assert judged_once(folder, session).losses == 1
 
 
-@pytest.mark.system
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("roles", "code", "sentence"),
     [
