@@ -17,6 +17,8 @@ need crm crmsh
 need pcs pcs
 need fence_ipmilan fence-agents
 need haproxy haproxy
+need etcd etcd-server
+need etcdctl etcd-client
 need keepalived keepalived
 need logrotate logrotate
 need systemd-analyze systemd

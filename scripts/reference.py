@@ -23,6 +23,7 @@ from pydantic_core import PydanticUndefined
 import broker.codes
 import ha.adapter.codes
 import ha.core.codes
+import ha.etcd.codes
 import ha.pacemaker.codes
 import understudy.codes
 import understudy.ledger.codes
@@ -37,6 +38,7 @@ CATALOGUES = {
     "Promotions, demotions, switchovers, joins": ha.core.codes,
     "Commands that a node refuses": ha.adapter.codes,
     "Pacemaker as the authority": ha.pacemaker.codes,
+    "etcd as the authority": ha.etcd.codes,
     "The broker": broker.codes,
     "Ledgers, of brokers and clients": understudy.ledger.codes,
     "Commands, the configuration, HTTP and the process": understudy.codes,
@@ -184,6 +186,9 @@ def settings() -> str:
 def _rows(prefix: str, section: type[BaseModel]) -> Iterator[str]:
     told = _docstrings(section)
     for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _rows(f"{prefix}.{name}", field.annotation)
+            continue
         if inner := list(_models(field.annotation)):
             yield from _rows(f"{prefix}.{name}.NAME", inner[0])
             continue

@@ -94,6 +94,12 @@ NO_CIBADMIN = Code(
     "The node keeps its in-sync set in Pacemaker's configuration, and cannot reach it without `cibadmin`.",
     "Install the package `pacemaker-cli-utils`, or set `ha.authority` to `manual`.",
 )
+ETCD_FILE = Code(
+    "etcd-file-unusable",
+    "{key}: {file} cannot be used: {cause}",
+    "The node needs this file for TLS with etcd, and did not start.",
+    "Correct the path, the file or its permissions.",
+)
 LEDGER_FAILED = Code(
     "ledger-unusable",
     "{fault}",

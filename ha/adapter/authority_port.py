@@ -7,14 +7,14 @@ A driver hands each request to the authority, and answers it once by `Node.autho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ha.adapter import codes
 from ha.core.effects import ReadRegister, SwapRegister
 from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 AuthorityOutcome = Literal["done", "conflict", "not yet", "unknown"]
 """`done`: read, or replaced; `conflict`: it holds another version than expected; `not yet`: this
@@ -32,15 +32,32 @@ class AuthorityRequest:
     """Of a swap: (epoch, revision) of the record that it replaces; None: the authority holds none."""
     record: dict[str, Any] | None = None
     """Of a swap: what it is to hold, as JSON."""
+    renews: bool = False
+    """Of a read: this node is the owner of the record, and keeps its lease there alive by it."""
+
+
+class Asker(Protocol):
+    """The node, as a driver sees it."""
+
+    def wants_authority(self) -> Sequence[AuthorityRequest]: ...
+
+    def authority_answered(
+        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
+        reason: str = "", owner_gone: bool = False,
+    ) -> None: ...  # fmt: skip
+
+    def authority_stands(self, ok: bool, said: Coded) -> None:
+        """For status and log: whether the authority answers, and how that comes about."""
 
 
 def request_of(effect: ReadRegister | SwapRegister) -> AuthorityRequest:
     """The request as drivers see it."""
     if isinstance(effect, ReadRegister):
-        return AuthorityRequest(effect.request_id, "read")
+        return AuthorityRequest(effect.request_id, "read", renews=effect.renews)
     version = effect.expected
     expected = (version.epoch, version.revision) if version is not None else None
-    return AuthorityRequest(effect.request_id, "swap", expected, effect.record.as_json())
+    record = effect.record.as_json()
+    return AuthorityRequest(effect.request_id, "swap", expected, record)
 
 
 class AuthorityDesk:

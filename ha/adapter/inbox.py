@@ -57,13 +57,14 @@ class PeerLost:
 @dataclass(slots=True, frozen=True)
 class AuthorityAnswered:
     """The authority's answer to one request. `record`: what it holds, as JSON; None: nothing, or not said.
-    `reason`: a sentence for people.
+    `reason`: a sentence for people. `owner_gone`: the lease of the record's owner has run out.
     """
 
     request_id: int
     outcome: AuthorityOutcome
     record: dict[str, Any] | None
     reason: str = ""
+    owner_gone: bool = False
 
 
 Item = Arrived | DialOpen | DialFailed | PeerLost | AuthorityAnswered

@@ -121,6 +121,7 @@ class Node:
             position=self._position,
             authority=AUTHORITIES[ha.authority](), public=ha.public_brokers,
             absent=left_out(ha.brokers, ha.listens),
+            new_cluster_id=random_bytes(16).hex() if AUTHORITIES[ha.authority].AUTOMATIC else "",
         )  # fmt: skip
         self.hooks.core = self.core
         self.broker.on_clock = self.before_output
@@ -245,11 +246,12 @@ class Node:
 
     def authority_answered(
         self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
-        reason: str = "",
+        reason: str = "", owner_gone: bool = False,
     ) -> None:  # fmt: skip
         """The authority's answer. `record`: what it holds, None if nothing; it is ignored after `not yet` and
-        `unknown`. `reason`: a sentence for the log. Tick soon."""
-        self._inbox.put(AuthorityAnswered(request_id, outcome, record, reason))
+        `unknown`. `reason`: a sentence for the log. `owner_gone`: of a read; the lease of the record's owner
+        has run out there. Tick soon."""
+        self._inbox.put(AuthorityAnswered(request_id, outcome, record, reason, owner_gone))
 
     def authority_stands(self, ok: bool, said: Coded) -> None:
         """The state of the authority, as the driver sees it."""
@@ -331,7 +333,9 @@ class Node:
                     self.core.peer_lost(peer, clean, now)
                     self.mirrors.lost(peer)
                 case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):
-                    self.core.authority_answered(request_id, Outcome(outcome), record, now, item.reason)
+                    self.core.authority_answered(
+                        request_id, Outcome(outcome), record, now, item.reason, item.owner_gone
+                    )
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
                 for name in filter(self.core.peers.is_self, self.dials.names()):
                     self.dials.forget(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from broker.model.values import UNSET
 from ha.core.election.manual import ManualAuthority
-from ha.core.election.register import RegisterAuthority
+from ha.core.election.register import LeasingRegister, RegisterAuthority
 from ha.core.record.authority import Authority
 from ha.core.tuning import Tuning
 
@@ -19,6 +19,7 @@ AUTHORITIES: dict[str, type[Authority]] = {
     "manual": ManualAuthority,
     "register": RegisterAuthority,
     "pacemaker": RegisterAuthority,
+    "etcd": LeasingRegister,
 }
 
 
@@ -61,11 +62,15 @@ class HaSettings:
     authority: str = "manual"
     """`manual`: each node's own copy of the record; `register`: a compare-and-set register outside the pair,
     which the driver asks (`Node.wants_authority`); `pacemaker`: the same, and the register is Pacemaker's
-    CIB.
+    CIB; `etcd`: the same, and the register keeps a lease of the primary, too: nodes promote themselves.
     """
 
     cib_set: str = ""
     """Under `pacemaker`: which set of the CIB holds the record."""
+    failover_timeout: float = 5.0
+    """Under `etcd`: the length of the owner's lease. Once it has run out, a backup promotes itself."""
+    etcd_prefix: str = ""
+    """Under `etcd`: what the keys of the record begin with."""
 
     def __post_init__(self) -> None:
         if self.authority not in AUTHORITIES:
@@ -88,7 +93,12 @@ class HaSettings:
 
     def compatibility(self) -> dict[str, str]:
         """The settings that a primary and its backups must share, by key of the configuration."""
-        register = {"ha.cib_set": self.cib_set} if self.authority == "pacemaker" else {}
+        register = {}
+        if self.authority == "pacemaker":
+            register["ha.cib_set"] = self.cib_set
+        elif self.authority == "etcd":
+            register["ha.etcd.prefix"] = self.etcd_prefix
+            register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
         return register | {
             "ha.authority": self.authority,
             "ha.lease": f"{self.lease:g}s",
@@ -107,6 +117,7 @@ class HaSettings:
             backup_timeout=self.backup_timeout,
             heartbeat=self.heartbeat,
             lease=self.lease,
+            failover_timeout=self.failover_timeout,
             peer_patience=min(0.5, self.ack_timeout / 2),
             compatibility=self.compatibility(),
         )

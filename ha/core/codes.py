@@ -45,6 +45,19 @@ PROMOTE_AUTHORITY_SILENT = Code(
     "nothing without it.",
     "Check that the authority runs and can be reached from this node. Then ask again.",
 )
+TAKES_OVER = Code(
+    "ha-takes-over",
+    "takes over from {primary}: {why}",
+    "The primary is gone, and this node holds every confirmed message, so it promotes itself. The next lines "
+    "say how that goes.",
+    "Nothing at once. Find out why the primary failed, and start it again: it joins as a backup.",
+)
+SERVES_FIRST = Code(
+    "ha-serves-first",
+    "no broker of this pair has ever served: this one begins",
+    "The authority has no in-sync set yet, all brokers of the list answer, and none has data.",
+    "Nothing.",
+)
 PROMOTE_RECORD_GONE = Code(
     "promote-record-gone",
     "the authority no longer holds an in-sync set",
@@ -112,8 +125,8 @@ PROMOTE_FOREIGN_RECORD = Code(
     "promote-foreign-record",
     "the newest in-sync set belongs to another cluster, {cluster}",
     "The authority holds the in-sync set of another cluster.",
-    "Give this cluster a register of its own (`ha.cib_set`), or start this node with an empty data "
-    "directory.",
+    "Give this cluster a register of its own (`ha.cib_set`, `ha.etcd.prefix`), or start this node with an "
+    "empty data directory.",
 )
 PROMOTE_RECORD_LOST = Code(
     "promote-record-lost",

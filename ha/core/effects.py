@@ -64,9 +64,11 @@ class SaveRecord:
 
 @dataclass(slots=True, frozen=True)
 class ReadRegister:
-    """Ask the register what it holds. Nothing need be durable before; answered by `authority_answered`."""
+    """Ask the register what it holds. Nothing need be durable before; answered by `authority_answered`.
+    `renews`: this node is the owner of the record, and keeps its lease there alive by this."""
 
     request_id: int
+    renews: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -27,6 +27,7 @@ from ha.core.effects import (
     refused,
 )  # fmt: skip
 from ha.core.election.attempt import Attempt
+from ha.core.election.automatic import AutomaticFailover
 from ha.core.election.introductions import Introductions
 from ha.core.election.lease_renewal import LeaseRenewal
 from ha.core.election.manual import ManualAuthority
@@ -67,7 +68,7 @@ class HaBroker:
         self, me: OwnIdentity, tuning: Tuning, addresses: Sequence[str], *, record: InSyncRecord | None,
         incomplete: bool, epoch_seen: int, cluster_id: str | None, primary_model: PrimaryModel,
         replica_model: ReplicaModel, position: Callable[[], Position], authority: Authority | None = None,
-        public: Sequence[str] = (), absent: str = "",
+        public: Sequence[str] = (), absent: str = "", new_cluster_id: str = "",
     ) -> None:  # fmt: skip
         initial = Status.JOINING if addresses else Status.STANDALONE
         self._me = me
@@ -100,6 +101,13 @@ class HaBroker:
             self.ask_all,
             self.serve,
         )
+        self.automatic = (
+            AutomaticFailover(
+                me, self._local, self._out, self.keeper, self.peers, self._lineage, self.promotion,
+                self.following, new_cluster_id,
+            )
+            if self._authority.AUTOMATIC else None
+        )  # fmt: skip
         self._introductions = Introductions(
             me, tuning, self._membership, self._local, self._out, self._lineage, self.peers
         )
@@ -226,6 +234,8 @@ class HaBroker:
             self.ask_all()
         self.keeper.timers(now)
         self.promotion.timers(now)
+        if self.automatic is not None:
+            self.automatic.timers(now)
         if self.primary is not None:
             self.primary.timers(now)
         elif self.backup is not None:
@@ -239,6 +249,7 @@ class HaBroker:
             self.lease_renewal.next_deadline() if self.mine is not None else None,
             self.keeper.next_deadline(),
             self.promotion.next_deadline(),
+            self.automatic.next_deadline() if self.automatic is not None else None,
             self.switchover.next_deadline(),
             role.next_deadline() if role is not None else None,
         )
@@ -248,6 +259,8 @@ class HaBroker:
         self.promotion.settle(now)
         self.lease_renewal.settle(now)
         self.switchover.settle(now)
+        if self.automatic is not None:
+            self.automatic.settle(now)
 
     # -- the leadership lease
 
@@ -317,10 +330,11 @@ class HaBroker:
 
     def authority_answered(
         self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float,
-        reason: str = "",
+        reason: str = "", owner_gone: bool = False,
     ) -> None:  # fmt: skip
-        """The authority's answer to a ReadRegister or SwapRegister, and its sentence."""
-        self.keeper.answered(request_id, outcome, document, now, reason)
+        """The authority's answer to a ReadRegister or SwapRegister, and its sentence. `owner_gone`: the lease
+        of the record's owner has run out there."""
+        self.keeper.answered(request_id, outcome, document, now, reason, owner_gone)
         self.settle(now)
 
     # -- peers
@@ -470,6 +484,8 @@ class HaBroker:
         self.switchover.give_up("demoted meanwhile")
         if self.status.serves:
             self.step_down("demoted by the operator", now)
+        if self.automatic is not None:
+            self.automatic.stop("an operator has demoted this node, which has followed no primary since")
         self._out.do(Answer(token, True, f"now {self.status.value}"))
 
     def farewell(self) -> None:
@@ -482,6 +498,8 @@ class HaBroker:
         record. In a switchover, `target` is the target's peer and the HANDOVER that it gets."""
         if target is None and self.switchover.draining:
             self.switchover.give_up(reason)
+        if target is not None and self.automatic is not None:
+            self.automatic.wait_until(now + self._tuning.backup_timeout)
         self._out.warn(codes.STOPS_SERVING.say(why=reason))
         self._out.do(StopServing(reason))
         self._out.note("demote", reason=reason)

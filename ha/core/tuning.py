@@ -23,6 +23,8 @@ class Tuning:
     heartbeat: float = 2.0 / 3
     lease: float = 3.0
     """Length of the leadership lease."""
+    failover_timeout: float = 5.0
+    """Length of the owner's lease at the authority, if that keeps one."""
     snapshot_chunk: int = 1 << 18
     """About how much of a snapshot is read and sent in a tick: publishers are never held for long."""
     definitions_chunk: int = 500

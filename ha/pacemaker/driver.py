@@ -14,9 +14,9 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
-from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.adapter.authority_port import Asker, AuthorityOutcome
 from ha.pacemaker import codes
 from ha.pacemaker.commands import CIBADMIN
 from understudy.shared.codes import Coded
@@ -33,20 +33,6 @@ MOST_WAITING = 1 << 20
 """Bytes in the pipe to a helper that does not read."""
 LONGEST = 1 << 20
 """Bytes of one answer."""
-
-
-class Asker(Protocol):
-    """The node."""
-
-    def wants_authority(self) -> Sequence[AuthorityRequest]: ...
-
-    def authority_answered(
-        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
-        reason: str = "",
-    ) -> None: ...  # fmt: skip
-
-    def authority_stands(self, ok: bool, said: Coded) -> None:
-        """For status and log: whether the authority answers, and how that comes about."""
 
 
 def search_path() -> str:

@@ -48,6 +48,7 @@ HOW_TO_WHERE = {
     "mirror": "on two brokers (test_how_to)",
     "usage": "read by the command line's own parser (test_how_to)",
     "python": "compiled, and its imports done (test_how_to)",
+    "configuration": "read as a broker reads it (test_how_to)",
     "celery": "the settings of tests/interop/celery_tasks.py",
     "clients": "on a broker of its own (test_how_to)",
     "security": "run and loaded by tests/understudy/config/test_security_paper.py",

@@ -18,6 +18,7 @@ from tests.deploy import paper
 from tests.deploy.tools import PATIENCE
 from tests.deploy.usage import calls, parsed
 from tests.understudy.serving import serving
+from understudy.config.load import load
 
 PAGES = sorted(paper.HOW_TO.glob("*.md"))
 ADDRESS = re.compile(r"\b(192\.0\.2\.1|127\.0\.0\.1):5672\b")
@@ -68,6 +69,14 @@ def test_the_python_of_the_pages_compiles_and_imports() -> None:
             if box.where == "python":
                 compile(box.text, page.name, "exec")
                 exec("\n".join(re.findall(r"^(?:from|import) .*", box.text, re.MULTILINE)), {})
+
+
+def test_configurations_are_good(tmp_path: Path) -> None:
+    for page in PAGES:
+        for box in paper.boxes(page, paper.HOW_TO_WHERE):
+            if box.where == "configuration":
+                (tmp_path / "node.toml").write_text(box.text)
+                load(tmp_path / "node.toml")
 
 
 def shell(text: str, folder: Path, stdin: str = "", behind: str = "") -> str:

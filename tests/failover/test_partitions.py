@@ -14,7 +14,7 @@ from tests.failover.nodes.namespaces import PORT, Lab, why_not
 from tests.failover.soak.faults import NETWORK
 from tests.failover.soak.rounds import Options, Rounds
 
-pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -39,6 +39,7 @@ def datagrams(lab: Lab, name: str) -> socket.socket:
     return made
 
 
+@pytest.mark.smoke
 def test_what_a_partition_drops_and_what_it_does_not(lab: Lab) -> None:
     with datagrams(lab, "a") as a, datagrams(lab, "b") as b:
         to_a, to_b = (lab.address("a"), PORT), (lab.address("b"), PORT)
@@ -78,5 +79,6 @@ def test_partitions_of_three_nodes_lose_nothing(tmp_path: Path, seed: int) -> No
     play(tmp_path, seed, 3, list(NETWORK))
 
 
+@pytest.mark.smoke
 def test_partitions_of_a_pair_lose_nothing(tmp_path: Path, seed: int) -> None:
     play(tmp_path, seed, 2, ["partition", "deaf-backup", "mute-backup", "severed-primary"])

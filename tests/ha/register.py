@@ -27,6 +27,7 @@ class _Trip:
     request: AuthorityRequest
     at: float
     answer: tuple[AuthorityOutcome, dict[str, Any] | None] | None = None
+    owner_gone: bool = False
 
 
 @dataclass
@@ -34,6 +35,9 @@ class Register:
     """`held`: the document, None at first. The rest is what the network does, by names of hosts."""
 
     held: dict[str, Any] | None = None
+    alive_until: dict[str, float] = field(default_factory=dict)
+    """Until when the lease of each owner holds, by id of its node."""
+    lease: float = 5.0
     delay: float = 0.0
     """Seconds each way."""
     cut: set[str] = field(default_factory=set)
@@ -66,7 +70,7 @@ class Register:
                 self._trips.remove(trip)
                 if trip.host.node is trip.node:
                     trip.node.authority_answered(
-                        trip.request.request_id, *trip.answer, now, "it is on its way"
+                        trip.request.request_id, *trip.answer, now, "it is on its way", trip.owner_gone
                     )
 
     def _arrive(self, trip: _Trip, now: float) -> None:
@@ -74,8 +78,19 @@ class Register:
         trip.at = now + self.delay
         if name not in self.cut:
             trip.answer = self._carry_out(name, trip.request)
+            trip.owner_gone = self._heed_lease(trip, now)
         if name in self.cut or name in self.mute:
             trip.at, trip.answer = now + PATIENCE, ("unknown", None)
+
+    def _heed_lease(self, trip: _Trip, now: float) -> bool:
+        """Whether the owner's lease has run out; the owner renews it with each of its requests."""
+        if self.held is None or "owner" not in self.held:
+            return False
+        owner = self.held["owner"][0]
+        ours = owner == trip.node.me.node_id and trip.answer is not None and trip.answer[0] == "done"
+        if ours and (trip.request.renews or trip.request.kind == "swap"):
+            self.alive_until[owner] = now + self.lease
+        return now >= self.alive_until.get(owner, now)
 
     def _carry_out(
         self, name: str, request: AuthorityRequest

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from understudy.config.settings import Settings
+    from understudy.config.settings import EtcdSection, Settings
     from understudy.shared.addresses import HostPort
 
 
@@ -55,8 +55,12 @@ def _of_listeners(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
     ha = settings.ha
-    if ha.authority == "pacemaker" and not ha.brokers:
-        yield "ha.brokers", "is needed for ha.authority = 'pacemaker'"
+    if ha.authority != "manual" and not ha.brokers:
+        yield "ha.brokers", f"is needed for ha.authority = {ha.authority!r}"
+    if ha.authority == "etcd":
+        yield from _of_etcd(ha.etcd)
+    elif ha.etcd.endpoints:
+        yield "ha.authority", f"is {ha.authority!r}, and ha.etcd.endpoints needs 'etcd'"
     if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:
         yield "ha.brokers", f"has {twice[0]} twice; name each node of the pair once"
     if ha.min_backups and ha.min_backups >= len(ha.brokers):
@@ -79,6 +83,21 @@ def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
             "ha.public_brokers",
             "is needed with ha.listen: the address for clients of each of ha.brokers, in the same order",
         )
+
+
+def _of_etcd(etcd: EtcdSection) -> Iterator[tuple[str, str]]:
+    if not etcd.endpoints:
+        yield "ha.etcd.endpoints", "is needed for ha.authority = 'etcd': http://HOST:2379 of each member"
+    if bool(etcd.username) is not bool(etcd.password):
+        yield (
+            f"ha.etcd.{'password' if etcd.username else 'username'}",
+            "is needed: ha.etcd.username and ha.etcd.password go together",
+        )
+    if (etcd.certificate is None) is not (etcd.key is None):
+        lacking = "certificate" if etcd.certificate is None else "key"
+        yield f"ha.etcd.{lacking}", "is needed: ha.etcd.certificate and ha.etcd.key go together"
+    if (etcd.ca or etcd.certificate) and not any(url.startswith("https:") for url in etcd.endpoints):
+        yield "ha.etcd.endpoints", "needs URLs with https for ha.etcd.ca and ha.etcd.certificate"
 
 
 def _of_tls(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -23,8 +23,10 @@ from understudy.config.types import (
     Addresses,
     Duration,
     DurationOrZero,
+    Endpoints,
     FilePath,
     HostNames,
+    KeyPrefix,
     Names,
     OptionalAddress,
     PublicAddresses,
@@ -161,6 +163,28 @@ class TlsSection(_Section):
     `broker.tls_listen`, in addition to the login."""
 
 
+class EtcdSection(_Section):
+    """Where etcd is, under `ha.authority = "etcd"`."""
+
+    endpoints: Endpoints = ()
+    """Client URLs of the members of etcd, version 3.4 or later: `http://HOST:2379` or `https://HOST:2379`.
+    Name all of them: the node asks another one when one does not answer."""
+    prefix: KeyPrefix = "/understudy/pair"
+    """What the keys of this pair begin with. Each pair needs a prefix of its own, the same on all its nodes.
+    The node reads and writes PREFIX/record and PREFIX/owner."""
+    username: str = ""
+    """A user of etcd who may read and write below the prefix; empty for an etcd without users."""
+    password: str = ""
+    """Its password."""
+    ca: FilePath = None
+    """The authority of etcd's certificates, for `https`. A PEM file. `off`: those that the machine trusts.
+    Default: `off`."""
+    certificate: FilePath = None
+    """The certificate that this node shows etcd, for an etcd with `--client-cert-auth`. Default: `off`."""
+    key: FilePath = None
+    """The key of `ha.etcd.certificate`, not encrypted. Default: `off`."""
+
+
 class HaSection(_Section):
     """The pair: its nodes, its guarantees and its timeouts."""
 
@@ -193,14 +217,19 @@ class HaSection(_Section):
     reconnect_grace: Duration = 10.0
     """After a node starts to serve: how long auto-delete and exclusive queues wait for their clients. A queue
     or exchange that is used by its name within that time stays."""
-    authority: Literal["manual", "pacemaker"] = "manual"
+    authority: Literal["manual", "pacemaker", "etcd"] = "manual"
     """Where the in-sync set is kept. `manual`: each node has its own copy, for one operator and for crashes.
+    `etcd`: a key of etcd, for partitions too; a backup promotes itself when the primary is gone.
     `pacemaker`: Pacemaker's CIB, for partitions too. This needs `cibadmin` on the node, and the broker's user
     in the group `haclient`; for a quorum device or three nodes also that user in a `uidgid` section of
     corosync.conf."""
     cib_set: str = "understudy-record"
     """Under `pacemaker`: id of the `cluster_property_set` of the CIB with the in-sync set, one for each pair
     of a cluster. An XML id that no resource or other part of the CIB has, and not `cib-bootstrap-options`."""
+    failover_timeout: Duration = Field(default=5.0, ge=2, le=60)
+    """Under `etcd`: how long a primary may be silent towards etcd until a backup promotes itself. If the
+    primary's process dies and its machine lives, a backup does so at once. In whole seconds, 2 s to 60 s."""
+    etcd: EtcdSection = Field(default_factory=EtcdSection)
     username: str = Field(default="ha", min_length=1, max_length=100)
     """Name of the pair's own identity, the same on both nodes, and not a user of `auth.users`. It opens the
     link, may manage, and may not publish or consume."""
@@ -224,6 +253,13 @@ class HaSection(_Section):
     def is_well_known(self) -> bool:
         """Whether `password` is the public default."""
         return self.password == WELL_KNOWN
+
+    @field_validator("failover_timeout")
+    @classmethod
+    def _whole_seconds(cls, value: float) -> float:
+        if value != int(value):
+            raise ValueError("must be whole seconds, as etcd counts them")
+        return value
 
     @field_validator("cib_set")
     @classmethod

@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, InstanceOf, PlainSerializer
 
@@ -26,6 +27,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
 _SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30, "gib": 2**30}
 _SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
 _SOCKET_PATH_MAX = 107
+_PREFIX = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 
 
 LONGEST_DURATION = 100 * 365.25 * 86400
@@ -75,6 +77,37 @@ def parse_optional_address(value: Any) -> HostPort | None:
     if value is None or value is False or value in ("", "off"):
         return None
     return parse_address(value)
+
+
+def parse_endpoints(value: Any) -> tuple[str, ...]:
+    """`"http://H:P,https://H:P"` or a list of URLs without a path."""
+    urls = parse_names(value)
+    for url in urls:
+        found = urlsplit(url)
+        if found.scheme not in ("http", "https") or found.path.strip("/") or found.query or found.fragment:
+            raise ValueError(f"{shown_url(url)!r} is not a URL such as 'http://HOST:2379'")
+        if found.username is not None:
+            raise ValueError(f"{shown_url(url)!r} must not have a login: use ha.etcd.username")
+        try:
+            parse_address(found.netloc if found.port is not None else f"{found.netloc}:2379")
+        except ValueError as error:
+            raise ValueError(f"{shown_url(url)!r}: {error}") from None
+    urls = tuple(url.rstrip("/") for url in urls)
+    if len(set(urls)) < len(urls):
+        raise ValueError("names an endpoint twice")
+    return urls
+
+
+def shown_url(url: str) -> str:
+    """As a message may show it: without a login, and not longer than 100 characters."""
+    return re.sub(r"//[^/@]*@", "//***@", url)[:100]
+
+
+def parse_key_prefix(value: Any) -> str:
+    """The beginning of keys of etcd: absolute, like a path."""
+    if isinstance(value, str) and len(value) <= 200 and _PREFIX.fullmatch(value):
+        return value
+    raise ValueError(f"{value!r:.100} is not a prefix of keys such as '/understudy/orders'")
 
 
 def parse_file(value: Any) -> str | None:
@@ -146,5 +179,9 @@ PublicAddresses = Annotated[
 ]
 FilePath = Annotated[str | None, BeforeValidator(parse_file)]
 SocketPath = Annotated[Path | None, BeforeValidator(parse_socket_path)]
+Endpoints = Annotated[
+    tuple[str, ...], BeforeValidator(parse_endpoints), PlainSerializer(lambda urls: ",".join(urls))
+]
+KeyPrefix = Annotated[str, BeforeValidator(parse_key_prefix)]
 HostNames = Annotated[tuple[str, ...], BeforeValidator(parse_host_names)]
 Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from broker.security.tls import Tls
+    from ha.etcd.driver import EtcdDriver
     from ha.pacemaker.driver import PacemakerDriver
     from understudy.server.certificates import CertificateWatch
     from understudy.server.http import HttpServer
@@ -309,6 +310,8 @@ def _ha_settings(settings: Settings) -> HaSettings:
         tls=ha.tls,
         authority=ha.authority,
         cib_set=ha.cib_set,
+        failover_timeout=ha.failover_timeout,
+        etcd_prefix=ha.etcd.prefix,
     )
 
 
@@ -339,7 +342,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         raise CannotStart(error.said) from None
     doors: list[HttpServer] = []
     stopped: str | None = None
-    authority: PacemakerDriver | None = None
+    authority: PacemakerDriver | EtcdDriver | None = None
     beats = loop.create_task(_beats(parts.ledger, settings.ledger.heartbeat / 3))
     try:
         authority = _authority(settings, node, shell)
@@ -400,16 +403,26 @@ def _watch(tls: Tls | None) -> CertificateWatch | None:
     return watch
 
 
-def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver | None:
+def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver | EtcdDriver | None:
     """Carries requests to the authority, if it is outside the pair. Raises CannotStart if the authority
     cannot be used."""
-    if settings.ha.authority != "pacemaker":
-        return None
-    from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words
+    driver: PacemakerDriver | EtcdDriver
+    match settings.ha.authority:
+        case "manual":
+            return None
+        case "pacemaker":
+            from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words
 
-    if not cibadmin_is_there():
-        raise CannotStart(codes.NO_CIBADMIN.say())
-    driver = PacemakerDriver(node, helper_words(settings.ha.cib_set), now, shell.tick_soon)
+            if not cibadmin_is_there():
+                raise CannotStart(codes.NO_CIBADMIN.say())
+            driver = PacemakerDriver(node, helper_words(settings.ha.cib_set), now, shell.tick_soon)
+        case "etcd":
+            from understudy.server.etcd import CannotRead, etcd_driver
+
+            try:
+                driver = etcd_driver(settings.ha, node, now, shell.tick_soon)
+            except CannotRead as fault:
+                raise CannotStart(fault.said) from None
     driver.start()
     shell.carry = driver.carry
     return driver

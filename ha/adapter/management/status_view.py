@@ -188,4 +188,6 @@ def _reason(core: HaBroker, why: str) -> str:
         return "standalone: it has no ha.brokers"
     if core.backup.linked:
         return core.backup.reason()
+    if core.automatic is not None and (waits_for := core.automatic.waits_for):
+        return f"{core.backup.reason()}; does not promote itself: {waits_for}"
     return f"{core.backup.reason()}; {'promotable' if core.promotable()[0] else 'not promotable'}: {why}"

@@ -53,8 +53,8 @@ class LeaseRenewal:
             return False
         self.settle(now)
         third = self._tuning.lease / 3
-        self.seek_at = now + third
-        if self._keeper.read(self._read, now):
+        self.seek_at = now + min(third, self._tuning.failover_timeout / 3)
+        if self._keeper.read(self._read, now, renews=True):
             return False
         self._peers.ask_anew()
         self._round = HelloRound(now, now + min(self._tuning.peer_patience, third))

@@ -36,12 +36,12 @@ class ManualAuthority:
     """See `Authority`."""
 
     ARBITRATES = False
-    """Of two promotions at once it lets one win, and of two primaries the later."""
+    AUTOMATIC = False
 
     def mint(self, me: OwnIdentity, seen: int) -> int:
         return (seen // EPOCH_STEP + 1) * EPOCH_STEP + me.number
 
-    def read(self, request_id: int) -> ReadRegister | None:
+    def read(self, request_id: int, *, renews: bool = False) -> ReadRegister | None:
         return None
 
     def swap(
@@ -90,8 +90,8 @@ class ManualAuthority:
         if e.record is not None and e.record.cluster_id != newest.cluster_id:
             return _no(
                 codes.PROMOTE_FOREIGN_RECORD.say(cluster=newest.cluster_id),
-                "give this cluster a register of its own (ha.cib_set), or start this node with an empty data "
-                "directory to join the other",
+                "give this cluster a register of its own (ha.cib_set, ha.etcd.prefix), or start this node "
+                "with an empty data directory to join the other",
             )
         if e.me.who in newest.in_sync:
             return self._spoilt(e, newest) or self._in_sync(e, newest)

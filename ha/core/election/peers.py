@@ -237,6 +237,15 @@ class Peers:
             (self._public[address] for address, entry in self.by_address.items() if entry.is_self), ""
         )
 
+    def listed_before(self, node_ids: Collection[str]) -> int:
+        """How many of these nodes come before this one in the list; all, until it has met itself."""
+        many = 0
+        for entry in self.by_address.values():
+            if entry.is_self:
+                break
+            many += entry.node_id in node_ids
+        return many
+
     def is_self(self, address: str) -> bool:
         return self.by_address[address].is_self
 

@@ -131,6 +131,24 @@ class Promotion:
             evidence = replace(evidence, answers=others)
         return self._authority.judge(evidence, force_lossy=False)
 
+    def seems_over(self, record: InSyncRecord) -> bool:
+        """By what is known without asking, the owner of the record does not serve by it: it is this node, or
+        said so last, or its kernel said last that nobody listens."""
+        owner = record.owner.node_id
+        if owner == self._me.node_id:
+            return True
+        entry, answer = self._peers.at(owner), self._peers.answers.get(owner)
+        if entry is None:
+            return False
+        if entry.peer is not None:
+            return answer is not None and _is_over(answer, record)
+        return entry.refused_at >= entry.failed_at > float("-inf")
+
+    def other_attempt(self) -> str:
+        """The name of another node whose own promotion is being decided, as far as is known; or ""."""
+        there = (a for a in self.cluster_peers().values() if self._membership.member(a.node_id).connected)
+        return next((answer.name for answer in there if answer.promoting), "")
+
     # -- what happens
 
     def begin(

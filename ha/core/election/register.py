@@ -23,8 +23,8 @@ class RegisterAuthority(ManualAuthority):
 
     ARBITRATES = True
 
-    def read(self, request_id: int) -> ReadRegister | None:
-        return ReadRegister(request_id)
+    def read(self, request_id: int, *, renews: bool = False) -> ReadRegister | None:
+        return ReadRegister(request_id, renews)
 
     def swap(
         self, request_id: int, expected: RecordVersion | None, record: InSyncRecord
@@ -45,3 +45,9 @@ class RegisterAuthority(ManualAuthority):
 
     def _former_owner(self, e: Evidence, newest: InSyncRecord) -> Verdict:
         return Verdict(True, "the register still has this node as the last primary", "unforced")
+
+
+class LeasingRegister(RegisterAuthority):
+    """A register that also keeps a lease of the record's owner, such as etcd: see `automatic.py`."""
+
+    AUTOMATIC = True

@@ -116,6 +116,8 @@ class Verdict:
 class Authority(Protocol):
     ARBITRATES: bool
     """Of two promotions at once it lets one win, and of two primaries the later."""
+    AUTOMATIC: bool
+    """It keeps a lease of the record's owner, and a node promotes itself once that has run out."""
 
     def judge(self, evidence: Evidence, *, force_lossy: bool) -> Verdict:
         """May this node be primary now?"""
@@ -123,8 +125,9 @@ class Authority(Protocol):
     def mint(self, me: OwnIdentity, seen: int) -> int:
         """A new epoch above `seen`, that no other node can mint."""
 
-    def read(self, request_id: int) -> ReadRegister | None:
-        """How to ask what it holds; None: it holds nothing but what the brokers tell each other."""
+    def read(self, request_id: int, *, renews: bool = False) -> ReadRegister | None:
+        """How to ask what it holds; None: it holds nothing but what the brokers tell each other. `renews`:
+        see ReadRegister."""
 
     def swap(
         self, request_id: int, expected: RecordVersion | None, record: InSyncRecord

@@ -80,7 +80,8 @@ class Commit:
 
 class RecordKeeper:
     """`owned_at`: when the authority was asked for the answer that last showed this node as the owner;
-    `changed_at`: when a commit was last known to be done.
+    `changed_at`: when a commit was last known to be done; `owner_gone`: by the authority's last answer,
+    the owner of the record of that version has let its lease there run out.
     """
 
     def __init__(self, local: LocalRecord, outbox: Outbox, authority: Authority) -> None:
@@ -91,6 +92,7 @@ class RecordKeeper:
         self._reads: dict[int, tuple[float, ReadAnswer]] = {}
         self._requests = 0
         self.owned_at = self.changed_at = float("-inf")
+        self.owner_gone: RecordVersion | None = None
 
     @property
     def arbitrates(self) -> bool:
@@ -115,9 +117,10 @@ class RecordKeeper:
         self._commit = Commit(record, expected, done, refused, restores, deferred)
         self._ask(self._commit, now)
 
-    def read(self, then: ReadAnswer, now: float) -> bool:
-        """Ask what the authority holds; False if it has nothing but what the brokers tell each other."""
-        effect = self._authority.read(self._next_id())
+    def read(self, then: ReadAnswer, now: float, *, renews: bool = False) -> bool:
+        """Ask what the authority holds; False if it has nothing but what the brokers tell each other.
+        `renews`: see ReadRegister."""
+        effect = self._authority.read(self._next_id(), renews=renews)
         if effect is None:
             return False
         while len(self._reads) >= READS:
@@ -128,10 +131,10 @@ class RecordKeeper:
 
     def answered(
         self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float,
-        reason: str = "",
+        reason: str = "", owner_gone: bool = False,
     ) -> None:  # fmt: skip
         """The authority's answer. An answer to a request that is no longer open is ignored; one that cannot
-        be read counts as no answer."""
+        be read counts as no answer. `owner_gone`: of a read; the owner's lease there has run out."""
         try:
             held = record_from_json(document) if document is not None else None
         except LinkError as error:
@@ -140,6 +143,8 @@ class RecordKeeper:
         read = self._reads.pop(request_id, None)
         if read is not None:
             asked_at, then = read
+            if outcome is Outcome.DONE:
+                self.owner_gone = held.version if held is not None and owner_gone else None
             then(outcome, held, asked_at, now)
             return
         commit = self._commit

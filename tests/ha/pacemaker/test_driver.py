@@ -40,7 +40,7 @@ class Asking:
 
     def authority_answered(
         self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
-        reason: str = "",
+        reason: str = "", owner_gone: bool = False,
     ) -> None:  # fmt: skip
         self.answers.append((request_id, outcome, record))
         self.told.set()

@@ -11,9 +11,13 @@ from tests.simulation.faults.plan import FaultPlan
 from tests.simulation.harness.journal import STRAGGLE
 from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import End
+from tests.simulation.harness.operator import SERVING
 
 if TYPE_CHECKING:
     from tests.simulation.faults.injector import Saboteur
+
+REGRETS = 5.0
+"""Seconds without a primary after which an operator takes a demotion back."""
 
 
 def stall_reader(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
@@ -53,11 +57,20 @@ def switch_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 
 def demote(s: Saboteur, machine: Machine) -> None:
-    """Ask for it, and wait for the answer."""
+    """Ask for it, and wait for the answer. Where nodes promote themselves, one that was demoted does not: the
+    operator promotes it again if nobody serves."""
     s.pending += 1
+
+    def look_again() -> None:
+        if not any(m.role() in SERVING for m in s.world.machines):
+            for asked in s.world.machines:
+                s.world.operator.ask(asked)
+            s.later(REGRETS, look_again)
 
     def done() -> None:
         s.pending -= 1
+        if s.world.plan.authority == "etcd":
+            s.later(REGRETS, look_again)
 
     s.world.operator.demote(machine, done)
 

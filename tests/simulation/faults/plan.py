@@ -139,8 +139,9 @@ PACEMAKER = MANUAL | {
 }
 """What a cluster of the nodes themselves adds, or makes otherwise."""
 
-WEIGHTS = {"manual": MANUAL, "register": REGISTER, "pacemaker": PACEMAKER}
+WEIGHTS = {"manual": MANUAL, "register": REGISTER, "etcd": REGISTER, "pacemaker": PACEMAKER}
 OFTEN = {
+    "etcd": (Fault.PARTITION, Fault.STOP_PROCESS),
     "register": (Fault.PARTITION, Fault.USURP),
     "pacemaker": (Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.POWER_OFF),
 }

@@ -21,6 +21,8 @@ from tests.simulation.pacemaker.plan import PacemakerPlan, draw_pacemaker
 MOST_CLIENTS = 8
 PACEMAKERS = 1 / 3
 """Part of the seeds whose authority is a cluster."""
+ETCD = 0.5
+"""Part of the seeds with a register in which nodes promote themselves."""
 FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
 SPOILT_COPIES = 1 / 10
@@ -120,6 +122,8 @@ class RegisterPlan:
 
     takes: float = 0.0005
     patience: float = 1.0
+    lease: float = 5.0
+    """Under `etcd`: the length of the owner's lease there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +278,9 @@ def draw_plan(seed: int) -> Plan:
     authority = rng.choice(("manual", "register"))
     if Random(f"{seed}/authority").random() < PACEMAKERS:
         authority = "pacemaker"  # of both others a third; their plans are what they were
+    leasing = Random(f"{seed}/etcd")
+    if authority == "register" and leasing.random() < ETCD:
+        authority = "etcd"
     ruled = draw_rule_users(Random(f"{seed}/rules"), Random(f"{seed}/policies"), cut_every=apart)
     rules = tuple(draw_more_rules(Random(f"{seed}/{user.name}/more rules"), user) for user in ruled)
     rules = (*rules, *draw_patient_user(Random(f"{seed}/patient user"), cut_every=apart))
@@ -302,7 +309,11 @@ def draw_plan(seed: int) -> Plan:
             both=rng.random() < 0.15,
             twice=rng.random() < 0.1,
         ),
-        register=RegisterPlan(rng.choice((0.0003, 0.003, 0.03)), rng.choice((0.3, 1.0))),
+        register=RegisterPlan(
+            rng.choice((0.0003, 0.003, 0.03)),
+            rng.choice((0.3, 1.0)),
+            timing.lease * leasing.uniform(0.7, 2.0),
+        ),
         controllers=_controllers(rng) if authority == "register" else (),
         grants=rng.choice(((3, 8, 20), (5, 10, 40), (1, 5, 60))),
         topology=topology,

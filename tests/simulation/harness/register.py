@@ -4,7 +4,8 @@ network.
 Each request is a packet to the host `register` and one back, either of which may be late or lost; at one
 instant in between it takes effect, alone. A node's driver that hears nothing for `patience` reports the
 outcome `unknown`: the request may have taken effect, or may yet. `history` keeps every record with the time
-of its swap.
+of its swap. It also keeps a lease of the record's owner, as etcd does: a swap begins it, and a read by the
+owner renews it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from tests.simulation.harness.clock import Clock
@@ -22,7 +23,14 @@ from tests.simulation.harness.plan import RegisterPlan
 HOST = "register"
 
 Record = dict[str, Any]
-Answered = Callable[[AuthorityOutcome, Record | None, str], None]
+
+
+class Answered(Protocol):
+    """Gets the outcome, what is held, a sentence, and whether the owner's lease has run out."""
+
+    def __call__(
+        self, outcome: AuthorityOutcome, record: Record | None, reason: str, owner_gone: bool = False, /
+    ) -> None: ...
 
 
 class Register:
@@ -47,6 +55,9 @@ class Register:
         self.lost_questions = self.lost_answers = 0.0
         self.asked = self.unknown = self.conflicts = 0
         self._sources: dict[str, Random] = {}
+        self._owners: dict[str, list[Any]] = {}
+        """By host: who it was, as the owner of a record."""
+        self._leased_until = 0.0
 
     @property
     def record(self) -> Record | None:
@@ -67,14 +78,14 @@ class Register:
         if request.record is not None:
             self.underway[number] = request.record
 
-        def settle(outcome: AuthorityOutcome, record: Record | None) -> None:
+        def settle(outcome: AuthorityOutcome, record: Record | None, owner_gone: bool = False) -> None:
             nonlocal open_question
             if open_question:
                 open_question = False
                 limit.cancel()
                 if outcome == "unknown":
                     self.unknown += 1
-                answered(outcome, record, "")
+                answered(outcome, record, "", owner_gone)
 
         def arrive() -> None:
             self.clock.after(self._work(rng), take_effect)
@@ -87,7 +98,8 @@ class Register:
             outcome, text = self._apply(host, request)
             if not self._loses(rng, self.lost_answers):
                 record: Record | None = json.loads(text)
-                self.network.datagram(HOST, host, rng, lambda: settle(outcome, record))
+                gone = record is not None and self.clock.now >= self._leased_until
+                self.network.datagram(HOST, host, rng, lambda: settle(outcome, record, gone))
 
         limit = self.clock.after(self.plan.patience, lambda: settle("unknown", None))
         if not self._loses(rng, self.lost_questions):
@@ -99,6 +111,8 @@ class Register:
         """The one instant of a request. Gives the outcome, and what is held after it."""
         held = self.record
         if request.kind == "read":
+            if request.renews and held is not None and held["owner"] == self._owners.get(host):
+                self._leased_until = self.clock.now + self.plan.lease
             return "done", json.dumps(held)
         version = None if held is None else (held["epoch"], held["revision"])
         if version != request.expected or request.record is None:
@@ -108,6 +122,8 @@ class Register:
         text = json.dumps(request.record)
         record: Record = json.loads(text)
         self.history.append((self.clock.now, record))
+        self._owners[host] = record["owner"]
+        self._leased_until = self.clock.now + self.plan.lease
         self.on_swap()
         names = record.get("names", {})
         others = ", ".join(sorted(names.get(node, node[:8]) for node, _ in record["in_sync"])) or "nobody"

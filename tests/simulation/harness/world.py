@@ -392,5 +392,5 @@ def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:
         brokers=addresses, authority=plan.authority, on_backup_loss=plan.on_backup_loss,
         min_backups=plan.min_backups, ack_timeout=timing.ack_timeout, lease=timing.lease,
         backup_timeout=timing.backup_timeout, dequeue_lag=timing.dequeue_lag,
-        reconnect_grace=timing.reconnect_grace,
+        reconnect_grace=timing.reconnect_grace, failover_timeout=plan.register.lease,
     )  # fmt: skip

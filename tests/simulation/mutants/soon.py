@@ -36,7 +36,6 @@ OTHERS = (
     "know a queue by its name",
     "let clients in at a backup",
     "lose a message of a snapshot",
-    "mint one epoch on both nodes",
     "never tell the joiner that it is in",
     "route regardless of the key",
     "snapshot first, guard later",

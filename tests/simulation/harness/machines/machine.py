@@ -390,11 +390,13 @@ class Machine:
             raise RuntimeError(f"{self.name} asks an authority that is not there")
         life = self.life
 
-        def answered(outcome: AuthorityOutcome, record: dict[str, Any] | None, reason: str) -> None:
+        def answered(
+            outcome: AuthorityOutcome, record: dict[str, Any] | None, reason: str, owner_gone: bool = False
+        ) -> None:
             if self.life == life:
                 self.hear(
                     lambda: self.running.authority_answered(
-                        request.request_id, outcome, record, self.host.now, reason
+                        request.request_id, outcome, record, self.host.now, reason, owner_gone
                     )
                 )
 

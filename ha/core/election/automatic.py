@@ -1,0 +1,155 @@
+"""AutomaticFailover: this node promotes itself once nobody serves. No operator, no resource manager.
+
+Owner: HaBroker, for the node's life; at work under an authority that keeps a lease of the record's owner. It
+says when a promotion is worth asking for. `Promotion` asks, and is judged by the same rules as an operator's.
+
+While this node serves nobody and follows nobody, it asks the authority now and then. It goes on once the
+owner of the record is gone: its lease there has run out, or its kernel says that nobody listens, or it says
+itself that it does not serve. A primary that is cut off from this node alone keeps its lease, and excludes
+this node.
+
+Where several nodes may be promoted, they take turns in the order of `ha.brokers`: TURN apart. Two that meet
+all the same lose nothing by it, as the authority lets one win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ha.core import codes
+from ha.core.backup.backup import Backup
+from ha.core.election.peers import Peers
+from ha.core.election.promotion import Promotion
+from ha.core.outbox import Outbox
+from ha.core.record.in_sync_record import InSyncRecord, is_behind
+from ha.core.record.lineage import Lineage
+from ha.core.record.local_record import LocalRecord
+from ha.core.record.record_keeper import Outcome, RecordKeeper
+from ha.core.role import OwnIdentity
+
+LOOK = 0.2
+"""Seconds between two looks while nobody is known to serve."""
+SILENCE = 1.0
+"""Seconds after which a question to the authority that was not answered is asked again."""
+TURN = 0.3
+"""Seconds between two nodes that may both be promoted."""
+RETRY = (1.0, 10.0)
+"""Seconds after a promotion that was refused, and the most of them: the time doubles with each."""
+
+
+class AutomaticFailover:
+    """`waits_for`: why this node has not promoted itself, in a sentence; "" while that is no question.
+
+    `follows`: the role until now. `new_cluster_id`: of the cluster that begins if this node is the first
+    primary ever.
+    """
+
+    def __init__(
+        self, me: OwnIdentity, local: LocalRecord, out: Outbox, keeper: RecordKeeper, peers: Peers,
+        lineage: Lineage, promotion: Promotion, follows: Callable[[], Backup | None], new_cluster_id: str,
+    ) -> None:  # fmt: skip
+        self._me = me
+        self._local = local
+        self._out = out
+        self._keeper = keeper
+        self._peers = peers
+        self._lineage = lineage
+        self._promotion = promotion
+        self._follows = follows
+        self._new_cluster_id = new_cluster_id
+        self.waits_for = ""
+        self._stopped = ""
+        self._look_at = self._not_before = 0.0
+        self._willing_since: float | None = None
+        self._refused_for = 0.0
+        self._saw_it_over = False
+
+    # -- what may stop it
+
+    def stop(self, reason: str) -> None:
+        """An operator has decided otherwise. It goes on once this node has followed a primary."""
+        self._stopped = reason
+
+    def wait_until(self, time: float) -> None:
+        """Another node is to serve by then."""
+        self._not_before = time
+
+    # -- time
+
+    def settle(self, now: float) -> None:
+        """A link has ended, or a kernel has said that nobody listens: look at once."""
+        backup = self._follows()
+        if backup is not None and backup.linked:
+            self._stopped, self._refused_for = "", 0.0
+        if not self._at_work():
+            self.waits_for, self._willing_since, self._saw_it_over = self._stopped, None, False
+            return
+        over = self._local.record is not None and self._promotion.seems_over(self._local.record)
+        if over and not self._saw_it_over and not self._refused_for:
+            self._look_at = min(self._look_at, now)
+        self._saw_it_over = over
+
+    def timers(self, now: float) -> None:
+        if self._at_work() and now >= max(self._look_at, self._not_before):
+            self._look_at = now + SILENCE
+            self._keeper.read(self._read, now)
+
+    def next_deadline(self) -> float | None:
+        return max(self._look_at, self._not_before) if self._at_work() else None
+
+    def _at_work(self) -> bool:
+        backup = self._follows()
+        alone = backup is not None and not backup.linked
+        return alone and not self._promotion.active and not self._stopped
+
+    # -- deciding
+
+    def _read(self, outcome: Outcome, held: InSyncRecord | None, asked_at: float, now: float) -> None:
+        if not self._at_work():
+            return
+        self._look_at = now + LOOK
+        self.waits_for = self._hindrance(outcome, held)
+        if self.waits_for:
+            self._willing_since = None
+            return
+        if self._willing_since is None:
+            self._willing_since = now
+        turn = self._willing_since + TURN * self._peers.listed_before(self._rivals(held))
+        if now < turn:
+            self.waits_for = "another node is to be promoted first"
+            self._look_at = min(self._look_at, turn)
+            return
+        self._begin(now, held)
+
+    def _hindrance(self, outcome: Outcome, held: InSyncRecord | None) -> str:
+        """Why nobody is to be promoted here and now; "" if this node may."""
+        if outcome is not Outcome.DONE:
+            return codes.PROMOTE_AUTHORITY_SILENT.say().sentence
+        if is_behind(held, self._local.record):
+            return codes.PROMOTE_REGISTER_BEHIND.say().sentence
+        if held is not None:
+            self._lineage.adopt(held)
+            if not self._promotion.seems_over(held) and self._keeper.owner_gone != held.version:
+                return f"{held.owner_name} keeps its lease with the authority: it serves, or hangs"
+        if other := self._promotion.other_attempt():
+            return f"{other} is being promoted"
+        verdict = self._promotion.judge()
+        return "" if verdict.granted else verdict.sentence
+
+    def _rivals(self, held: InSyncRecord | None) -> set[str]:
+        """Ids of the nodes that may think the same now."""
+        if held is not None and self._me.who in held.in_sync:
+            return {who.node_id for who in held.in_sync}
+        return set(self._promotion.cluster_peers())
+
+    def _begin(self, now: float, held: InSyncRecord | None) -> None:
+        least, most = RETRY
+        self._refused_for = min(max(least, 2 * self._refused_for), most)
+        self._willing_since, self._look_at = None, now + self._refused_for
+        if held is None:
+            self._out.log(codes.SERVES_FIRST.say())
+        elif self._promotion.seems_over(held):
+            self._out.log(codes.TAKES_OVER.say(primary=held.owner_name, why="it does not serve any more"))
+        else:
+            self._out.log(codes.TAKES_OVER.say(primary=held.owner_name, why="its lease has run out"))
+        self._promotion.begin(None, self._new_cluster_id, now, force_lossy=False, fenced=False)

@@ -1,0 +1,201 @@
+"""A pair whose authority is etcd, as real processes: it serves and fails over by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import kombu
+import pytest
+
+from tests.failover.nodes.etcd import EtcdCluster, coded
+from tests.failover.nodes.pair import PATIENCE, Pair
+from tests.tls import Authority
+from understudy.client import Consumer, Publisher
+
+ORDERS = kombu.Queue("orders", durable=True)
+TIMEOUT = "ha.failover_timeout=2s"
+
+
+def etcd_pair(folder: Path, endpoints: str, *settings: str) -> Pair:
+    return Pair(folder, "ha.authority=etcd", f"ha.etcd.endpoints={endpoints}", TIMEOUT, *settings)
+
+
+@contextmanager
+def whole(folder: Path, etcd: EtcdCluster, *settings: str) -> Iterator[tuple[Pair, str, str]]:
+    """A pair that serves, and the names of its primary and its backup."""
+    with etcd_pair(folder, etcd.listed, *settings) as pair:
+        pair.start("left", "right")
+        yield pair, *roles(pair)
+
+
+def roles(pair: Pair) -> tuple[str, str]:
+    """Wait until one serves and the other is ready. Nobody promotes."""
+    names = ("left", "right")
+
+    def found() -> dict[str, str]:
+        return {pair.status(name): name for name in names}
+
+    pair.until(lambda: {"active", "ready"} <= found().keys(), "one to serve, and one to be ready")
+    now = found()
+    return now["active"], now["ready"]
+
+
+def said(pair: Pair, name: str) -> str:
+    return str(pair.answer(name).get("reason"))
+
+
+class Load:
+    """Publishes numbers, and has them confirmed, wherever the primary is."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self._publisher = Publisher(pair.list, "shop", declare=[ORDERS])
+        self.sent = 0
+
+    def more(self, count: int = 100) -> None:
+        for _ in range(count):
+            self._publisher.publish(b"%d" % self.sent, routing_key="orders")
+            self.sent += 1
+        self._publisher.flush(PATIENCE)
+
+    def all_is_there(self) -> None:
+        self._publisher.close()
+        seen: Counter[int] = Counter()
+        with Consumer(self._pair.list, "orders", "billing") as consumer:
+            for delivery in consumer.deliveries(until=lambda: len(seen) == self.sent):
+                seen[int(delivery.body)] += 1
+        assert set(seen) == set(range(self.sent))
+
+
+def test_a_killed_primary_is_followed_without_anybodys_hand(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path, 1) as etcd, whole(tmp_path, etcd) as (pair, first, second):
+        load = Load(pair)
+        load.more()
+        pair.kill(first)
+        load.more()
+        pair.start(first)
+        pair.wait_for(first, "ready")
+        assert roles(pair) == (second, first), "no failback"
+        pair.kill(second)
+        load.more()
+        load.all_is_there()
+
+
+@pytest.mark.system
+def test_a_frozen_primary_is_followed_once_its_lease_has_run_out(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path, 1) as etcd, whole(tmp_path, etcd) as (pair, first, second):
+        load = Load(pair)
+        load.more()
+        pair.freeze(first)
+        load.more()
+        assert pair.status(second) in ("active", "recovering")
+        pair.thaw(first)
+        pair.wait_for(first, "ready")
+        load.all_is_there()
+
+
+@pytest.mark.system
+def test_members_of_etcd_die_one_by_one_then_all_and_nothing_is_lost(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path) as etcd, whole(tmp_path, etcd) as (pair, first, second):
+        load = Load(pair)
+        for number in range(3):
+            etcd.kill(number)
+            load.more()
+            etcd.start(number)
+            etcd.until_it_commits()
+            etcd.freeze(number)
+            load.more()
+            etcd.thaw(number)
+        assert roles(pair) == (first, second), "etcd is no reason to fail over"
+        etcd.kill(0, 1, 2)
+        pair.until(lambda: "etcd-unreachable" in str(pair.answer(first)["authority"]), "etcd to be missed")
+        load.more()
+        assert pair.status(first) == "active", "a whole pair has nothing to decide"
+        pair.kill(first)
+        pair.until(lambda: "the authority does not answer" in said(pair, second), "the reason to be told")
+        assert pair.status(second) == "ready"
+        code, _, err = pair.command("promote", second)
+        assert code == 1 and "promote-authority-silent" in err
+        etcd.start(0, 1, 2)
+        load.more()
+        assert pair.status(second) in ("active", "recovering")
+        load.all_is_there()
+
+
+@pytest.mark.system
+def test_etcd_with_tls_and_users(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, node = authority.signed("etcd"), authority.signed("node")
+    options = [
+        "--cert-file", server.certificate, "--key-file", server.key, "--trusted-ca-file", authority.ca,
+        "--client-cert-auth",
+    ]  # fmt: skip
+    tls = authority.client(node)
+    secure = (
+        f"ha.etcd.ca={authority.ca}", f"ha.etcd.certificate={node.certificate}", f"ha.etcd.key={node.key}",
+        "ha.etcd.username=orders",
+    )  # fmt: skip
+    with EtcdCluster(tmp_path, 1, options, tls) as etcd:
+        prefix, end = "/understudy/pair/", "/understudy/pair0"
+        for path, body in (
+            ("auth/user/add", {"name": "root", "password": "of root"}),
+            ("auth/user/grant", {"user": "root", "role": "root"}),
+            ("auth/user/add", {"name": "orders", "password": "right"}),
+            ("auth/role/add", {"name": "orders"}),
+            ("auth/user/grant", {"user": "orders", "role": "orders"}),
+            ("auth/enable", {}),
+        ):
+            etcd.call(f"/v3/{path}", dict(body))
+        with etcd_pair(tmp_path / "refused", etcd.listed, *secure, "ha.etcd.password=not-it") as pair:
+            pair.start("left", "right")
+            pair.until(lambda: "etcd-refused" in str(pair.answer("left")["authority"]), "the refusal")
+            assert "not-it" not in str(pair.answer("left")), "no password in what is told"
+        with etcd_pair(tmp_path / "right", etcd.listed, *secure, "ha.etcd.password=right") as pair:
+            pair.start("left", "right")
+            pair.until(lambda: "permission denied" in said(pair, "left"), "the role to be missed")
+            token = etcd.call("/v3/auth/authenticate", {"name": "root", "password": "of root"})["token"]
+            permission = {"permType": "READWRITE", "key": coded(prefix), "range_end": coded(end)}
+            etcd.call("/v3/auth/role/grant", {"name": "orders", "perm": permission}, token)
+            load_first, _ = roles(pair)
+            load = Load(pair)
+            load.more()
+            pair.kill(load_first)
+            load.more()
+            load.all_is_there()
+
+
+class _Other(BaseHTTPRequestHandler):
+    """A server that is no etcd."""
+
+    def do_POST(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_what_is_not_an_etcd_or_holds_something_else_is_named(tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Other)
+    threading.Thread(target=server.serve_forever).start()
+    host = f"127.0.0.1:{server.server_address[1]}"
+    try:
+        with etcd_pair(tmp_path / "other", f"http://{host}") as pair:
+            pair.start("left")
+            pair.until(lambda: "etcd-other-version" in str(pair.answer("left")["authority"]), "the fault")
+            assert f"{host} does not speak the API of etcd 3.4 or later" in said(pair, "left")
+    finally:
+        server.shutdown()
+        server.server_close()
+    with EtcdCluster(tmp_path, 1) as etcd:
+        etcd.put("/understudy/pair/record", "of somebody else")
+        with etcd_pair(tmp_path / "foreign", etcd.listed) as pair:
+            pair.start("left", "right")
+            pair.until(lambda: "etcd-unreadable" in str(pair.answer("left")["authority"]), "the fault")
+            assert "the key /understudy/pair/record of etcd holds no in-sync set: it is no JSON" in said(
+                pair, "left"
+            )
