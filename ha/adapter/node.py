@@ -108,6 +108,7 @@ class Node:
         )
         self.dials = Dials.to(ha.brokers, ha.username, ha.password, broker.name, self._inbox)
         record, incomplete = load_record(files)
+        authority = AUTHORITIES[ha.authority]()
         self.core = HaBroker(
             self.me,
             ha.tuning(),
@@ -119,9 +120,9 @@ class Node:
             primary_model=PrimaryVhost(self.vhosts, store, self.broker.holding),
             replica_model=self.replica,
             position=self._position,
-            authority=AUTHORITIES[ha.authority](), public=ha.public_brokers,
+            authority=authority, public=ha.public_brokers,
             absent=left_out(ha.brokers, ha.listens),
-            new_cluster_id=random_bytes(16).hex() if AUTHORITIES[ha.authority].AUTOMATIC else "",
+            new_cluster_id=random_bytes(16).hex() if authority.AUTOMATIC else "",
         )  # fmt: skip
         self.hooks.core = self.core
         self.broker.on_clock = self.before_output

@@ -26,7 +26,9 @@ class Asking:
     ) -> None:
         """For a swap to `document`, or without one for a read."""
 
-        def answered(outcome: str, held: dict[str, Any] | None, reason: str) -> None:
+        def answered(
+            outcome: str, held: dict[str, Any] | None, reason: str, owner_gone: bool = False
+        ) -> None:
             self.answers.append((host, outcome, held and (held["epoch"], held["revision"])))
 
         kind = AuthorityRequest(1, "read") if document is None else None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ha.adapter.authority_port import AuthorityRequest
 from tests.simulation.harness.asking import Asking
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.network import Cut, Network
@@ -90,3 +91,24 @@ def test_what_is_held_is_a_copy() -> None:
     asking.run()
     mine["epoch"] = 99
     assert asking.register.record == record(1, 1)
+
+
+def test_the_owners_lease_begins_with_its_swap_and_lasts_while_it_renews() -> None:
+    playing = Playing()
+    lease = playing.register.plan.lease
+    gone: list[bool] = []
+
+    def ask(host: str, request: AuthorityRequest) -> None:
+        def answered(outcome: str, held: object, reason: str, owner_gone: bool = False) -> None:
+            gone.append(owner_gone)
+
+        playing.register.ask(host, request, answered)
+        playing.clock.run(playing.clock.now + 0.6 * lease)
+
+    ask("A", AuthorityRequest(1, "swap", None, record(5, 1)))
+    for number in range(2, 6):
+        ask("A", AuthorityRequest(number, "read", renews=True))
+    ask("B", AuthorityRequest(6, "read", renews=True))
+    assert not any(gone), "it renews, and nobody else can"
+    ask("B", AuthorityRequest(7, "read"))
+    assert gone[-1]
