@@ -322,15 +322,17 @@ def _inside_told(world: World, heard: Callable[[Event], None]) -> Iterator[None]
 
     def answering(original: Callable[..., None]) -> Callable[..., None]:
         def answered(
-            self: Node, request_id: int, outcome: Any, record: Any, now: float, reason: str = ""
-        ) -> None:
+            self: Node, request_id: int, outcome: Any, record: Any, now: float, reason: str = "",
+            owner_gone: bool = False,
+        ) -> None:  # fmt: skip
             group = READS if (self.me.name, request_id) in reads and outcome == "done" else ""
             held = record_line(record_from_json(record)) if record is not None else "nothing"
+            held += ", whose owner has let its lease run out" * owner_gone
             text = {"unknown": "no answer", "not yet": f"not yet: {reason}"}.get(
                 outcome, f"{outcome}: {held}"
             )
             heard(Event(round(world.clock.now, 6), "say", authority, text, self.me.name, group=group))
-            original(self, request_id, outcome, record, now, reason)
+            original(self, request_id, outcome, record, now, reason, owner_gone)
 
         return answered
 
