@@ -54,9 +54,9 @@ def build(tree: Path, jobs: int) -> None:
     objects.mkdir(parents=True, exist_ok=True)
     copy(tree)
     files = copy_rewritten(source)
-    made = compile_modules(source, files, tree, objects, jobs=jobs, level="1")
+    used = compile_modules(source, files, tree, objects, jobs=jobs, level="1").objects
     for old in kept:
-        if old not in made.objects:
+        if old not in used:
             old.unlink()
     made.write_text(key)
 
