@@ -6,6 +6,7 @@ STAMP   := $(VENV)/.installed
 WHEEL   := $(VENV)/.installed-wheel
 SOURCES := understudy broker ha spark resource_agent
 MESSAGES ?= 60000
+AUTHORITY ?= manual
 SEEDS    ?= 1000
 FIRST    ?= 1
 SOAK_SEEDS ?= 20000
@@ -33,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
-	@echo "make demo MESSAGES=200000     the same with more messages"
+	@echo "make demo MESSAGES=200000     the same with more messages; AUTHORITY=etcd: nobody promotes (it needs etcd)"
 	@echo "make test                     the tests, at most 8 minutes (ARGS='-k link -x' goes to pytest; WORKERS=0: in one process)"
 	@echo "make test-compiled            the tests of brokers, nodes and clients with compiled modules (it needs gcc)"
 	@echo "make wheel                    a wheel with compiled modules for this Python and machine, in dist, checked away from the tree (it needs gcc)"
@@ -88,7 +89,7 @@ setup: $(RUNS) java ## A virtual environment with what the demo needs, and a Jav
 develop: $(STAMP) java ## The same, with what tests, checks and benchmarks need
 
 demo: setup
-	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --messages $(MESSAGES) $(ARGS)
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --messages $(MESSAGES) --authority $(AUTHORITY) $(ARGS)
 
 test: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test" $(PYTEST) $(ARGS)

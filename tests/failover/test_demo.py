@@ -7,25 +7,32 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from tests.deploy.tools import require
 from tests.failover.nodes.pair import kinds, read_ledgers
 from tests.understudy.ledger.schema import check_all
 from understudy.demo.demo import Demo, Options
 from understudy.demo.progress import Progress
 
 
-def test_the_demo_runs_and_leaves_whole_ledgers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("authority", ["manual", pytest.param("etcd", marks=pytest.mark.system)])
+def test_the_demo_runs_and_leaves_whole_ledgers(tmp_path: Path, authority: str) -> None:
+    if authority == "etcd":
+        require("etcd")
     console = Console(file=(tmp_path / "screen").open("w"), width=100)
     with Progress(console) as progress:
-        outcome = Demo(Options(1500, 1000.0, tmp_path / "demo", spark=False), progress).run()
+        options = Options(1500, 1000.0, tmp_path / "demo", spark=False, authority=authority)
+        outcome = Demo(options, progress).run()
     console.file.close()
     assert outcome.plain["confirmed"] == outcome.plain["published"] == 30
     assert outcome.plain["lost"] == 0
     assert sum(counts["confirmed"] for counts in outcome.publishers.values()) == 1470
     assert outcome.outage_ms is not None
     screen = (tmp_path / "screen").read_text()
-    for sign in ("kill -9 left", "right serves", "left rejoined", "queues are empty", "ledgers are sealed"):
+    promoted = "serves, after" if authority == "manual" else "has promoted itself"
+    for sign in ("kill -9", promoted, "rejoined", "queues are empty", "ledgers are sealed"):
         assert sign in screen
     for client in ("publisher", "consumer"):
         for path in (tmp_path / "demo" / "clients").glob(f"{client}-*.ledger.jsonl"):

@@ -54,7 +54,14 @@ _PLAIN_WIDTH = 110
     show_default=True,
     help="Folder for all files.",
 )
-def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
+@click.option(
+    "--authority",
+    type=click.Choice(["manual", "etcd"]),
+    default="manual",
+    show_default=True,
+    help="Who promotes: the demo, by the command; or the backup itself, with an etcd that the demo starts.",
+)
+def demo(messages: int, rate: float, keep: bool, folder: Path, authority: str) -> None:
     """Run a pair of brokers and real clients, kill the primary, and show Spark's verdict on what was lost.
 
     Exit code 0 only if it is proven that nothing confirmed was lost.
@@ -68,10 +75,11 @@ def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
     prepare(folder)
     try:
         with ended_by_signals(), Progress(console) as progress:
-            outcome = Demo(Options(messages, rate, folder), progress).run()
+            outcome = Demo(Options(messages, rate, folder, authority=authority), progress).run()
     except DemoFailed as error:
         raise Failed(codes.DEMO_FAILED.say(fault=f"{error}; see {folder / 'logs'}")) from None
-    show(console, outcome, messages)
+    promoter = "the CLI" if authority == "manual" else "the backup itself, seen after"
+    show(console, outcome, messages, promoter)
     if keep:
         console.print(f"ledgers, data and logs are in {escape(str(folder))}", soft_wrap=True)
     elif outcome.good:
@@ -157,7 +165,7 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def show(console: Console, outcome: DemoOutcome, messages: int) -> None:
+def show(console: Console, outcome: DemoOutcome, messages: int, promoter: str) -> None:
     """Print the table, the verdict and the path of the report."""
     totals: dict[str, Any] = (outcome.verdict or {}).get("totals", {})
     plain = outcome.plain
@@ -172,7 +180,7 @@ def show(console: Console, outcome: DemoOutcome, messages: int) -> None:
     console.print(table)
     resent = sum(int(counts.get("resent", 0)) for counts in outcome.publishers.values())
     console.print(
-        f"promotion by the CLI {outcome.promote_ms:,.0f} ms; rejoin {outcome.rejoin_ms:,.0f} ms; "
+        f"promotion by {promoter} {outcome.promote_ms:,.0f} ms; rejoin {outcome.rejoin_ms:,.0f} ms; "
         f"{resent:,} messages in doubt were sent again; {outcome.seconds:.0f} s in total",
         soft_wrap=True,
         highlight=False,

@@ -25,11 +25,13 @@ from understudy.demo.progress import Progress, Tally
 from understudy.demo.workload import CONSUMERS, PLAIN_QUEUE, PUBLISHERS, Work, shares
 from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort
+from understudy.shared.file_errors import of_file
 
 KILL_AT = 0.4
 """Share of the messages that must be confirmed before the primary is killed."""
 _STATUS_INTERVAL = 0.25
 NODES = ("left", "right")
+SERVING = ("active", "recovering")
 
 
 class DemoFailed(Exception):
@@ -44,6 +46,8 @@ class Options:
     folder: Path
     """For data, ledgers, logs and the report."""
     spark: bool = True
+    authority: str = "manual"
+    """`manual`: the demo promotes, by the command. `etcd`: it starts an etcd, and nobody promotes."""
 
 
 @dataclass(slots=True)
@@ -98,6 +102,9 @@ class Demo:
         self._clients: dict[str, _Client] = {}
         self._statuses: dict[str, str] = dict.fromkeys(NODES, "down")
         self._status_at = 0.0
+        self._first, self._second = NODES
+        """Who serves at first, and who takes over."""
+        self._etcd_url = ""
 
     def run(self) -> DemoOutcome:
         """Run all steps. No child process is left when it returns or raises DemoFailed."""
@@ -128,15 +135,38 @@ class Demo:
     # -- steps ---------------------------------------------------------------------------------------------
 
     def _start_pair(self) -> None:
+        if self._options.authority == "etcd":
+            self._start_etcd()
         for name in NODES:
             self._start_broker(name)
             self._progress.event(f"started broker {name} at {self._addresses[name]}")
-        self._until(
-            lambda: self._is("left", "joining") and self._is("right", "joining"), 20, "both to answer"
-        )
-        self._promote("left")
-        self._until(lambda: self._is("left", "active") and self._is("right", "ready"), 20, "a ready backup")
-        self._progress.event("left is the primary, right is its ready backup")
+        if self._etcd_url:
+            self._until(lambda: any(self._is(name, "active") for name in NODES), 30, "one to promote itself")
+            if self._is("right", "active"):
+                self._first, self._second = "right", "left"
+        else:
+            self._until(lambda: all(self._is(name, "joining") for name in NODES), 20, "both to answer")
+            self._promote(self._first)
+        self._until(lambda: self._whole(self._first, self._second), 20, "a ready backup")
+        self._progress.event(f"{self._first} is the primary, {self._second} is its ready backup")
+
+    def _start_etcd(self) -> None:
+        """One member, which is enough for a demo."""
+        client, peer = (f"http://127.0.0.1:{port}" for port in free_ports(2))
+        command = [
+            "etcd", "--name", "demo", "--data-dir", str(self._options.folder / "etcd"),
+            "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+            "--initial-advertise-peer-urls", peer, "--initial-cluster", f"demo={peer}",
+        ]  # fmt: skip
+        try:
+            self._brokers["etcd"] = self._children.start_program("etcd", command)
+        except OSError as error:
+            fault = of_file(error, "etcd")
+            raise DemoFailed(
+                f"etcd does not start: {fault} (install etcd, or etcd-server of Debian)"
+            ) from None
+        self._etcd_url = client
+        self._progress.event(f"started etcd at {client}")
 
     def _start_clients(self) -> None:
         consumers = [Work("consumer", name, self._list, str(self._client_ledgers)) for name in CONSUMERS]
@@ -174,20 +204,26 @@ class Demo:
             lambda: self._sum("confirmed") >= target, self._traffic_limit, "enough messages to be confirmed"
         )
         killed_at = time.time()
-        self._brokers["left"].signal(signal.SIGKILL)
-        self._brokers["left"].wait(5)
+        self._brokers[self._first].signal(signal.SIGKILL)
+        self._brokers[self._first].wait(5)
         self._progress.event(
-            f"kill -9 left, with {self._sum('confirmed'):,} confirmed, while publishing goes on"
+            f"kill -9 {self._first}, with {self._sum('confirmed'):,} confirmed, while publishing goes on"
         )
-        promote_ms = self._promote("right")
+        if not self._etcd_url:
+            return killed_at, self._promote(self._second)
+        self._until(lambda: self._is(self._second, *SERVING), 30, "the backup to promote itself")
+        promote_ms = (time.time() - killed_at) * 1000
+        self._progress.event(f"{self._second} has promoted itself, seen after {promote_ms:,.0f} ms")
         return killed_at, promote_ms
 
     def _rejoin(self) -> float:
-        self._start_broker("left")
+        self._start_broker(self._first)
         began = time.monotonic()
-        self._until(lambda: self._is("left", "ready"), 30, "the old primary to rejoin as a ready backup")
+        self._until(lambda: self._is(self._first, "ready"), 30, "the old primary to rejoin as a ready backup")
         took = (time.monotonic() - began) * 1000
-        self._progress.event(f"left rejoined, and is the ready backup after {took:,.0f} ms, under load")
+        self._progress.event(
+            f"{self._first} rejoined, and is the ready backup after {took:,.0f} ms, under load"
+        )
         return took
 
     def _finish_traffic(self) -> None:
@@ -204,14 +240,12 @@ class Demo:
         for client in self._clients.values():
             if client.child.wait(10) != 0:
                 raise self._died(client.child)
-        self._until(
-            lambda: self._is("right", "active") and self._is("left", "ready"), 20, "a whole pair again"
-        )
+        self._until(lambda: self._whole(self._second, self._first), 20, "a whole pair again")
         self._progress.event("queues are empty, clients have ended, the pair is complete")
 
     def _stop_brokers(self) -> None:
         """Stop the backup first, so that it ends in sync; then the primary."""
-        for name in ("left", "right"):
+        for name in (self._first, self._second):
             self._brokers[name].signal(signal.SIGTERM)
             code = self._brokers[name].wait(15)
             if code != 0:
@@ -241,6 +275,8 @@ class Demo:
     def _start_broker(self, name: str) -> None:
         data = self._options.folder / name
         settings = [f"ha.brokers={self._list}", "ha.replicate=all"]
+        if self._etcd_url:
+            settings += ["ha.authority=etcd", f"ha.etcd.endpoints={self._etcd_url}"]
         arguments = ["understudy", "serve", "--name", name, "--listen", str(self._addresses[name])]
         arguments += ["--data-dir", str(data)]
         for setting in settings:
@@ -331,13 +367,16 @@ class Demo:
         status = answer.get("status")
         return str(status.get("status")) if isinstance(status, dict) else "down"
 
-    def _is(self, name: str, status: str) -> bool:
-        return self._statuses[name] == status
+    def _is(self, name: str, *statuses: str) -> bool:
+        return self._statuses[name] in statuses
+
+    def _whole(self, primary: str, backup: str) -> bool:
+        return self._is(primary, "active") and self._is(backup, "ready")
 
     def _drained(self) -> bool:
         """Whether no queue of the primary holds a message, delivered or not."""
         try:
-            answer = ask(self._addresses["right"], "query", timeout=5)
+            answer = ask(self._addresses[self._second], "query", timeout=5)
         except Unreachable:
             return False
         return all(queue["ready"] + queue["unacked"] == 0 for queue in queues_in(answer))

@@ -120,10 +120,14 @@ class Children:
 
         `prefix`: a command that executes the command after it, such as `nsenter`.
         """
+        return self.start_program(name, [*prefix, sys.executable, "-m", *arguments], events=events)
+
+    def start_program(self, name: str, command: Sequence[str], *, events: bool = False) -> Child:
+        """The same for any program. Raises OSError if there is none."""
         log = self._log_dir / f"{name}.log"
         with log.open("ab") as errors:
             process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", *arguments],
+                command,
                 stdin=subprocess.PIPE if events else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if events else errors,
                 stderr=errors,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import ssl
 import subprocess
@@ -18,12 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
-
+from tests.deploy.tools import require
 from tests.failover.nodes.cluster import PATIENCE
 from tests.ports import free_ports
 
-REQUIRED = os.environ.get("UNDERSTUDY_TEST_TOOLS") == "required"
 _GLANCE = 0.02
 Json = dict[str, Any]
 
@@ -35,13 +31,12 @@ def coded(text: str) -> str:
 
 class EtcdCluster:
     """Members 0, 1, ... A context manager: no process is left when it ends. `options`: more of each
-    member's; `scheme` and `tls`: of the clients' side."""
+    member's; `tls`: of the clients' side."""
 
     def __init__(
         self, folder: Path, members: int = 3, options: Sequence[str] = (), tls: ssl.SSLContext | None = None
     ) -> None:
-        if shutil.which("etcd") is None:
-            (pytest.fail if REQUIRED else pytest.skip)("needs etcd (apt install etcd-server)")
+        require("etcd")
         self._folder = folder / "etcd"
         self._folder.mkdir()
         self._options = list(options)
