@@ -63,6 +63,8 @@ class Attempt:
     """When the operator is answered at the latest, or the authority is waited for no more."""
     awake_at: float
     """When it was looked at last."""
+    gone: str = ""
+    """Id of a node whose answer is not waited for: its lease with the authority has run out."""
     step: PromotionStep = PromotionStep.ASKING
     reading: bool = False
     """The authority has something to read, and has not answered yet."""

@@ -27,7 +27,7 @@ from ha.core.record.local_record import LocalRecord
 from ha.core.record.record_keeper import Outcome, RecordKeeper
 from ha.core.role import OwnIdentity
 
-LOOK = 0.2
+LOOK = 0.1
 """Seconds between two looks while nobody is known to serve."""
 SILENCE = 1.0
 """Seconds after which a question to the authority that was not answered is asked again."""
@@ -152,4 +152,7 @@ class AutomaticFailover:
             self._out.log(codes.TAKES_OVER.say(primary=held.owner_name, why="it does not serve any more"))
         else:
             self._out.log(codes.TAKES_OVER.say(primary=held.owner_name, why="its lease has run out"))
-        self._promotion.begin(None, self._new_cluster_id, now, force_lossy=False, fenced=False)
+        gone = held.owner.node_id if held is not None else ""
+        self._promotion.begin(
+            None, self._new_cluster_id, now, force_lossy=False, fenced=False, gone=gone
+        )  # fmt: skip

@@ -249,9 +249,10 @@ class Peers:
     def is_self(self, address: str) -> bool:
         return self.by_address[address].is_self
 
-    def all_heard_since(self, asked_at: float) -> bool:
-        """Each has answered since, or cannot, or will not count."""
-        return all(entry.heard_since(asked_at) for entry in self.by_address.values())
+    def all_heard_since(self, asked_at: float, but: str = "") -> bool:
+        """Each has answered since, or cannot, or will not count. `but`: id of a node that need not."""
+        others = (entry for entry in self.by_address.values() if not but or entry.node_id != but)
+        return all(entry.heard_since(asked_at) for entry in others)
 
     def answered_since(self, asked_at: float) -> set[str]:
         """Ids of the other nodes that have."""

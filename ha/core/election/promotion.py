@@ -152,13 +152,15 @@ class Promotion:
     # -- what happens
 
     def begin(
-        self, token: int | None, new_cluster_id: str, now: float, *, force_lossy: bool, fenced: bool | str
-    ) -> None:
-        """An operator asks; without a token, this node itself, whose switchover that is."""
+        self, token: int | None, new_cluster_id: str, now: float, *, force_lossy: bool, fenced: bool | str,
+        gone: str = "",
+    ) -> None:  # fmt: skip
+        """An operator asks; without a token, this node itself, whose switchover that is, or which promotes
+        itself. `gone`: id of the node that it follows, whose answer need not be waited for."""
         rules = self._rules
         self.attempt = Attempt(
             token, force_lossy, new_cluster_id, fenced, asked_at=now, deadline=now + rules.peer_patience,
-            answer_by=now + rules.authority_patience, awake_at=now,
+            answer_by=now + rules.authority_patience, awake_at=now, gone=gone,
         )  # fmt: skip
         self._out.do(Redial())
         self._ask_anew()
@@ -177,7 +179,7 @@ class Promotion:
         """Go on as far as what is known allows."""
         attempt = self.attempt
         if attempt is not None:
-            all_heard = self._peers.all_heard_since(attempt.asked_at)
+            all_heard = self._peers.all_heard_since(attempt.asked_at, but=attempt.gone)
             over = attempt.step is PromotionStep.WAITING and self._owner_is_over(attempt)
             self._on(steps.Looked(now, self._local.record, all_heard, over), now)
 

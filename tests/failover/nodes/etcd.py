@@ -34,17 +34,18 @@ class EtcdCluster:
     member's; `tls`: of the clients' side."""
 
     def __init__(
-        self, folder: Path, members: int = 3, options: Sequence[str] = (), tls: ssl.SSLContext | None = None
-    ) -> None:
+        self, folder: Path, members: int = 3, options: Sequence[str] = (), tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:  # fmt: skip
         require("etcd")
         self._folder = folder / "etcd"
-        self._folder.mkdir()
+        self._folder.mkdir(parents=True)
         self._options = list(options)
         self._tls = tls
         scheme = "http" if tls is None else "https"
         ports = free_ports(2 * members)
-        self.endpoints = [f"{scheme}://127.0.0.1:{port}" for port in ports[:members]]
-        self._peers = [f"http://127.0.0.1:{port}" for port in ports[members:]]
+        self.endpoints = [f"{scheme}://{host}:{port}" for port in ports[:members]]
+        self._peers = [f"http://{host}:{port}" for port in ports[members:]]
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.failover.nodes.bare import CLOSE, Bare
 from tests.failover.nodes.cluster import SERVING, Cluster, kinds, read_ledgers
+from tests.failover.nodes.etcd import EtcdCluster
 from tests.failover.nodes.namespaces import Lab
 from tests.failover.nodes.proxy import LinkProxy
 from tests.failover.soak.traffic import Traffic
@@ -42,6 +43,8 @@ class Stage:
     proxy_host: str = "127.0.0.1"
     cuts: list[int] = field(default_factory=list)
     """After how many bytes links were cut, so far."""
+    etcd: EtcdCluster | None = None
+    """The authority; nodes promote themselves then. None: `manual`."""
 
     # -- who is what
 
@@ -67,6 +70,14 @@ class Stage:
             if self.cluster.ask(name, "promote", force_lossy=force)["ok"]:
                 return name
         return ""
+
+    def takes_over(self, *names: str) -> str:
+        """Wait until one of these has promoted itself."""
+        self.until(
+            lambda: any(self.cluster.status(name) in SERVING for name in names),
+            f"one of {', '.join(names)} to promote itself",
+        )
+        return next(name for name in names if self.cluster.status(name) in SERVING)
 
     def refused(self, name: str) -> str:
         """An unforced promotion that must not be granted: the reason."""
@@ -119,7 +130,7 @@ def kill_primary(stage: Stage) -> str:
     """
     primary, backups = stage.primary(), stage.backups()
     stage.cluster.kill(primary)
-    promoted = stage.promote(backups)
+    promoted = stage.promote(backups) if stage.etcd is None else stage.takes_over(*backups)
     if promoted:
         stage.goes_on()
         stage.cluster.start(primary)
@@ -146,9 +157,10 @@ def freeze_primary(stage: Stage) -> str:
     try:
         ready = [name for name in backups if cluster.status(name) == "ready"]
         assert ready, "a backup that is in the record"
-        stage.refused(ready[0])
+        if stage.etcd is None:
+            stage.refused(ready[0])
         witness.ask_for_more("witness")
-        promoted = stage.promote(ready, force=True)
+        promoted = stage.promote(ready, force=True) if stage.etcd is None else stage.takes_over(*ready)
         assert promoted, "an operator who forces is obeyed"
         stage.goes_on(plain=False)
         witness.ask_for_more("witness")
@@ -298,6 +310,11 @@ def isolated_primary(stage: Stage) -> str:
     stage.lab.isolate(primary)
     ready = [name for name in backups if stage.cluster.status(name) == "ready"]
     assert ready, "a backup that is in the record"
+    if stage.etcd is not None:
+        promoted = stage.takes_over(*ready)
+        stage.goes_on()
+        stage.lab.heal()
+        return promoted
     stage.refused(ready[0])
     stage.cluster.kill(primary)
     promoted = stage.promote(ready, force=True)
@@ -324,6 +341,12 @@ def severed_primary(stage: Stage) -> str:
         lambda: all(each.published >= goal for each, goal in goals), "messages that cannot be replicated"
     )
     stage.cluster.kill(primary)
+    if stage.etcd is not None:
+        stage.lab.heal()
+        stage.cluster.start(primary)
+        promoted = stage.takes_over(primary, *backups)
+        stage.goes_on()
+        return promoted
     if _exclusions(stage, primary) > before:
         stage.lab.heal()
         stage.cluster.start(primary)
@@ -341,6 +364,52 @@ def _exclusions(stage: Stage, name: str) -> int:
     """How many a node has recorded so far."""
     records = stage.cluster.ledger(name)
     return sum(record["kind"] == "insync" and record["reason"] == "excluded" for record in records)
+
+
+# -- etcd ------------------------------------------------------------------------------------------------
+
+
+def kill_member(stage: Stage) -> str:
+    """A member of etcd is killed, and the primary, too."""
+    assert stage.etcd is not None
+    number = stage.rng.randrange(len(stage.etcd.endpoints))
+    stage.etcd.kill(number)
+    promoted = kill_primary(stage)
+    stage.etcd.start(number)
+    stage.etcd.until_it_commits()
+    return promoted
+
+
+def freeze_member(stage: Stage) -> str:
+    """A member of etcd hangs, perhaps the one that the nodes ask."""
+    assert stage.etcd is not None
+    number = stage.rng.randrange(len(stage.etcd.endpoints))
+    stage.etcd.freeze(number)
+    try:
+        stage.goes_on(10 * GOES_ON)
+    finally:
+        stage.etcd.thaw(number)
+    return ""
+
+
+def stop_etcd(stage: Stage) -> str:
+    """All members are killed, and the set goes on. A primary that dies meanwhile is followed when etcd is
+    back."""
+    assert stage.etcd is not None
+    members = range(len(stage.etcd.endpoints))
+    stage.etcd.kill(*members)
+    stage.goes_on(10 * GOES_ON)
+    primary, backups = stage.primary(), stage.backups()
+    if stage.rng.random() < 0.5:
+        stage.etcd.start(*members)
+        stage.etcd.until_it_commits()
+        return ""
+    stage.cluster.kill(primary)
+    stage.etcd.start(*members)
+    promoted = stage.takes_over(*backups)
+    stage.goes_on()
+    stage.cluster.start(primary)
+    return promoted
 
 
 Fault = Callable[[Stage], str]
@@ -361,5 +430,11 @@ NETWORK: dict[str, Fault] = {
     "severed-primary": severed_primary,
 }
 """These need a `Lab`."""
+ETCD: dict[str, Fault] = {
+    "kill-member": kill_member,
+    "freeze-member": freeze_member,
+    "stop-etcd": stop_etcd,
+}
+"""These need an etcd."""
 THREE_NODES = {"parted-backups"}
-FAULTS = PROCESS | NETWORK
+FAULTS = PROCESS | NETWORK | ETCD

@@ -30,8 +30,9 @@ from typing import Any
 
 from tests.failover.nodes import namespaces
 from tests.failover.nodes.cluster import Cluster, Login, local_places, understudy
+from tests.failover.nodes.etcd import EtcdCluster
 from tests.failover.nodes.namespaces import Lab
-from tests.failover.soak.faults import FAULTS, NETWORK, PROCESS, THREE_NODES, Stage
+from tests.failover.soak.faults import ETCD, FAULTS, NETWORK, PROCESS, THREE_NODES, Stage
 from tests.failover.soak.traffic import Traffic
 
 Judge = Callable[[Path], dict[str, Any]]
@@ -60,6 +61,8 @@ class Options:
     lab: bool = False
     """Each node in a network namespace of its own."""
     spark: bool = True
+    authority: str = "manual"
+    """`manual`: the runner promotes. `etcd`: three members of it, and nodes promote themselves."""
     folder: Path | None = None
     """Where everything is kept; None: a temporary folder, kept only if something is wrong."""
 
@@ -147,7 +150,7 @@ class Rounds:
         began = time.monotonic()
         with self._stage(folder, names) as stage:
             stage.cluster.start(*names)
-            assert stage.promote([names[0]]), "a fresh set takes any primary"
+            assert stage.etcd or stage.promote([names[0]]), "a fresh set takes any primary"
             stage.whole()
             stage.traffic.start()
             stage.goes_on()
@@ -176,15 +179,23 @@ class Rounds:
         settings += [f"ha.backup_timeout={2 * o.ack_timeout:g}s"]
         with ExitStack() as stack:
             places, login, host, lab = local_places(names), Login(), "127.0.0.1", None
+            etcd: EtcdCluster | None = None
             if o.lab:
                 lab = stack.enter_context(Lab(names))
                 stack.enter_context(lab.inside())
                 places, login, host = lab.places(), namespaces.LOGIN, namespaces.HUB_ADDRESS
                 settings += namespaces.SETTINGS
+            if o.authority == "etcd":
+                etcd = stack.enter_context(EtcdCluster(folder, host=host))
+                settings += [
+                    "ha.authority=etcd",
+                    f"ha.etcd.endpoints={etcd.listed}",
+                    "ha.failover_timeout=2s",
+                ]
             addresses = ",".join(str(place.address) for place in places.values())
             traffic = stack.enter_context(Traffic(addresses, login, folder / "clients", o.rate))
             cluster = stack.enter_context(Cluster(folder, places, *settings, login=login))
-            yield Stage(cluster, traffic, random.Random(), lab, host)
+            yield Stage(cluster, traffic, random.Random(), lab, host, etcd=etcd)
 
     def _verdict(self, folder: Path) -> str:
         """Spark's, on all ledgers of a leg; "" when it is not asked."""
@@ -227,7 +238,7 @@ class Rounds:
     def _draw(self, stage: Stage, number: int) -> str:
         if self._o.faults:
             return self._o.faults[(number - 1) % len(self._o.faults)]
-        names = list(FAULTS if stage.lab is not None else PROCESS)
+        names = [*PROCESS, *(NETWORK if stage.lab is not None else ()), *(ETCD if stage.etcd else ())]
         if len(stage.cluster.addresses) < 3:
             names = [name for name in names if name not in THREE_NODES]
         return stage.rng.choice(names)
@@ -268,6 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=150.0, help="messages a second of each publisher (150)")
     parser.add_argument("--ack-timeout", type=float, default=1.0, help="seconds (1)")
     parser.add_argument("--lease", type=float, default=1.5, help="seconds (1.5)")
+    parser.add_argument("--authority", choices=("manual", "etcd"), default="manual")
     parser.add_argument("--namespaces", choices=("auto", "yes", "no"), default="auto")
     parser.add_argument("--no-spark", action="store_true", help="only the clients' own counts")
     parser.add_argument("--folder", type=Path, help="keep everything there")
@@ -275,10 +287,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = tuple(name for name in told.faults.split(",") if name)
     if unknown := set(faults) - set(FAULTS):
         parser.error(f"no such fault: {', '.join(sorted(unknown))}")
+    if told.authority != "etcd" and set(faults) & set(ETCD):
+        parser.error("faults of etcd need --authority etcd")
     lab = _wants_lab(told.namespaces, faults)
     options = Options(
         told.rounds, secrets.randbelow(2**31) if told.seed is None else told.seed, faults, told.nodes,
-        told.every, told.rate, told.ack_timeout, told.lease, lab, not told.no_spark, told.folder,
+        told.every, told.rate, told.ack_timeout, told.lease, lab, not told.no_spark, told.authority,
+        told.folder,
     )  # fmt: skip
     return _run(options)
 
