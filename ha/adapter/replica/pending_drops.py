@@ -27,7 +27,8 @@ class PendingDrops:
 
     since: int
     before: dict[bytes, tuple[IdsByEpoch, EpochEnds]]
-    """What each queue held then, and how far history had got in it. One that was not there is not here."""
+    """What each queue held then, and how far history had got in it; also of deleted ones. One that was never
+    there is not here."""
     told: list[Dequeue] = field(default_factory=list)
     """Of history, and not applied."""
     dropped: list[Dequeue] = field(default_factory=list)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.model.history.batch import Batch
-from broker.model.history.epoch_ends import had
+from broker.model.history.epoch_ends import EpochEnds, had
 from broker.model.history.record_codec import CorruptRecord, decode_records, encode_record, split_records
 from broker.model.history.records import (
     Dequeue,
@@ -92,10 +92,12 @@ class ReplicaVhost:
         if epoch is None:
             self._pending_drops = None
         elif self._pending_drops is None:
-            queues = self._vhosts.queues_by_uuid.values()
-            self._pending_drops = PendingDrops(
-                epoch, {q.uuid: (q.replica.ids(), q.replica.ends()) for q in queues}
-            )
+            before: dict[bytes, tuple[IdsByEpoch, EpochEnds]] = {}
+            for uuid, ends in self._vhosts.deleted_queues:
+                before[uuid] = {}, ends  # the primary may have it yet, and declare it here again
+            for queue in self._vhosts.queues_by_uuid.values():
+                before[queue.uuid] = queue.replica.ids(), queue.replica.ends()
+            self._pending_drops = PendingDrops(epoch, before)
         else:
             self._pending_drops.begin_again()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ha.client import moving
-from tests.ha.election.test_expected import DEAD, succeeded
+from tests.ha.election.test_expected import DEAD, quarantined, succeeded
 from tests.ha.pair import Host, Pair
 
 DELETED = "1 of this node's queues were deleted while it caught up"
@@ -136,3 +136,35 @@ def test_who_has_gone_back_is_whole_once_its_disk_has_that() -> None:
     assert answer["ok"], answer
     pair.run(1.5)
     assert (pair.contents(c, "old"), pair.contents(c, "dead")) == ("", "xyz")
+
+
+def test_what_was_deleted_here_before_is_known_when_it_goes_back() -> None:
+    """a deleted the queue, and c alone heard of it. b, which has the queue, is promoted, and dies while c
+    catches up: c goes back. What d has of the queue was in c's history, and is not kept for anybody."""
+    pair = Pair(4, authority="register")
+    pair.up()
+    a, b, c, d = pair.hosts
+    pair.declare(a, "old")
+    pair.declare(a, "more")
+    pair.publish(a, "old", "xyz")
+    pair.run(0.3)
+    pair.hold(a, b)
+    pair.hold(a, d)
+    a.running.vhost.delete_queue("old", owner=pair, if_unused=False, if_empty=False)
+    pair.until(lambda: "old" not in c.running.vhost.queues)
+    pair.separate(b, c)
+    pair.separate(c, d)
+    pair.separate(b, d)
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    pair.publish(b, "more", "0123456789")
+    pair.snapshots(b, 30)
+    pair.cut.discard(frozenset({b.name, c.name}))
+    pair.until(lambda: "old" in c.running.vhost.queues and c.status == "catch-up")
+    pair.separate(b, c, reset=True)
+    pair.kill(b)
+    assert pair.ask(c, "promote", limit=12)["ok"]
+    pair.heal()
+    pair.until(lambda: c.status == "active")
+    assert pair.contents(d, "old") == pair.contents(c, "old") == ""
+    assert quarantined(d) == 0
