@@ -28,7 +28,6 @@ from ha.etcd.register import (
     EtcdAnswer,
     Json,
     Keys,
-    Nonsense,
     Unreadable,
     read,
     release,
@@ -43,11 +42,16 @@ PROBE = 5.0
 """Seconds without a question, after which etcd is asked whether it answers."""
 LONGEST = 1 << 20
 """Bytes of an answer."""
+MOST_WAITING = 3
+"""Requests that use the lease and wait for each other. One more is answered with `unknown` at once: a node
+goes on asking while etcd hangs."""
 
 # Codes of gRPC in an answer of the gateway (google.rpc.Code).
 INVALID, NOT_FOUND, PERMISSION, EXHAUSTED, PRECONDITION, UNAVAILABLE = 3, 5, 7, 8, 9, 14
 UNAUTHENTICATED = 16
 
+LOGIN_AGAIN = ("user name is empty", "revision of auth store is old")
+"""In a refusal that a login may mend."""
 FAULTS = {
     INVALID: (codes.REFUSED, False),
     PERMISSION: (codes.REFUSED, False),
@@ -99,6 +103,8 @@ class EtcdDriver:
         self._endpoint = 0
         self._token = ""
         self._leasing = asyncio.Lock()
+        self._waiting = 0
+        self._said = codes.UNREACHABLE.say(faults="etcd has not answered yet")
         self._tasks: set[asyncio.Task[None]] = set()
         self._probe: asyncio.TimerHandle | None = None
 
@@ -120,7 +126,7 @@ class EtcdDriver:
         try:
             async with asyncio.timeout(ANSWER):
                 await self._run(release(self._keys))
-        except (_Fault, Unreadable, Nonsense, TimeoutError):
+        except (_Fault, ValueError, TimeoutError):
             pass  # it runs out by itself
         await self._http.close()
 
@@ -149,11 +155,17 @@ class EtcdDriver:
     async def _procedure(self, request: AuthorityRequest) -> tuple[EtcdAnswer, Coded]:
         if request.kind == "read" and not request.renews:
             return await self._carry_out(read(self._keys))
-        async with self._leasing:  # there is one lease
-            if request.kind == "read":
-                return await self._carry_out(renew(self._keys))
-            version = RecordVersion(*request.expected) if request.expected is not None else None
-            return await self._carry_out(swap(self._keys, version, request.record or {}))
+        if self._waiting >= MOST_WAITING:
+            return EtcdAnswer("unknown", None), self._said
+        self._waiting += 1
+        try:
+            async with self._leasing:  # there is one lease
+                if request.kind == "read":
+                    return await self._carry_out(renew(self._keys))
+                version = RecordVersion(*request.expected) if request.expected is not None else None
+                return await self._carry_out(swap(self._keys, version, request.record or {}))
+        finally:
+            self._waiting -= 1
 
     async def _carry_out(self, procedure: Generator[Call, Json, EtcdAnswer]) -> tuple[EtcdAnswer, Coded]:
         """Nothing that etcd answers stops the node."""
@@ -165,8 +177,9 @@ class EtcdDriver:
         except Unreadable as error:
             answer = EtcdAnswer("unknown", None)
             said = codes.UNREADABLE.say(key=self._keys.record_key, fault=error)
-        except Nonsense as error:
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             answer, said = EtcdAnswer("unknown", None), codes.FAULT.say(endpoint=self._host(), fault=error)
+        self._said = said
         self._node.authority_stands(said.code == codes.ANSWERS.name, said)
         return answer, said
 
@@ -252,8 +265,9 @@ class EtcdDriver:
             return answer
         told = answer.get("message") or answer.get("error") or f"HTTP status {status}"
         fault = " ".join(str(told).split())[:200]
-        code = int(answer.get("code") or 0)
-        if code == UNAUTHENTICATED or (code == INVALID and "user name is empty" in fault):
+        told_code = answer.get("code")
+        code = told_code if isinstance(told_code, int) else 0
+        if code == UNAUTHENTICATED or (code == INVALID and any(word in fault for word in LOGIN_AGAIN)):
             raise _LoginNeeded
         if code == NOT_FOUND and "lease not found" in fault:
             return {LEASE_LOST: True}

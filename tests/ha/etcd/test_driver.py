@@ -1,0 +1,207 @@
+"""The daemon's side, over real HTTP, with an etcd in memory behind it: what is asked is answered, whatever
+becomes of an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.etcd import codes
+from ha.etcd import driver as driver_module
+from ha.etcd.driver import MOST_WAITING, Etcd, EtcdDriver
+from ha.etcd.register import LEASE_LOST, Call, Keys
+from tests.ha.etcd.virtual import VirtualEtcd
+from understudy.shared.codes import Coded
+
+DEADLINE = 20.0
+RECORD = {"epoch": 1, "revision": 1, "owner": ["a", 1], "in_sync": [], "names": {}}
+FIRST = AuthorityRequest(1, "swap", None, RECORD)
+
+
+class Asking:
+    """A node that asks what a test wants asked."""
+
+    def __init__(self) -> None:
+        self.wanted: list[AuthorityRequest] = []
+        self.answers: dict[int, tuple[str, dict[str, Any] | None]] = {}
+        self.stands: list[tuple[bool, Coded]] = []
+        self.told = asyncio.Event()
+
+    def wants_authority(self) -> list[AuthorityRequest]:
+        wanted, self.wanted = self.wanted, []
+        return wanted
+
+    def authority_answered(
+        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
+        reason: str = "", owner_gone: bool = False,
+    ) -> None:  # fmt: skip
+        self.answers[request_id] = outcome, record
+        self.told.set()
+
+    def authority_stands(self, ok: bool, said: Coded) -> None:
+        self.stands.append((ok, said))
+
+    async def ask(self, driver: EtcdDriver, *requests: AuthorityRequest) -> list[str]:
+        """The outcomes."""
+        self.wanted += requests
+        driver.carry()
+        async with asyncio.timeout(DEADLINE):
+            while not {request.request_id for request in requests} <= self.answers.keys():
+                self.told.clear()
+                await self.told.wait()
+        return [self.answers[request.request_id][0] for request in requests]
+
+
+class Gateway:
+    """An endpoint. `odd`: what it answers instead, (status, text); `hangs`: it does not."""
+
+    def __init__(self, etcd: VirtualEtcd) -> None:
+        self.etcd = etcd
+        self.odd: tuple[int, str] | None = None
+        self.hangs = False
+        self.calls = 0
+        self.tokens: list[str] = []
+        """Those that count, if it wants one; the last is what a login gives."""
+        self.logins = 0
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.calls += 1
+        if self.hangs:
+            await asyncio.sleep(DEADLINE)
+        if self.odd is not None:
+            return web.Response(status=self.odd[0], text=self.odd[1])
+        if request.path.endswith("/authenticate"):
+            self.logins += 1
+            return web.json_response({"token": self.tokens[-1]})
+        if self.tokens and request.headers.get("Authorization") not in self.tokens:
+            fault = "invalid auth token" if "Authorization" in request.headers else "user name is empty"
+            code = 16 if "Authorization" in request.headers else 3
+            return web.json_response({"error": fault, "message": fault, "code": code}, status=400)
+        answer = self.etcd.answer(Call(request.path, await request.json()))
+        if LEASE_LOST in answer:
+            fault = "etcdserver: requested lease not found"
+            return web.json_response({"error": fault, "message": fault, "code": 5}, status=404)
+        return web.json_response(answer)
+
+
+@asynccontextmanager
+async def running(count: int = 1, username: str = "") -> AsyncIterator[tuple[Asking, EtcdDriver, Any]]:
+    """A driver and its endpoints, which are members of one etcd."""
+    etcd, gateways, runners = VirtualEtcd(), [], []
+    for _ in range(count):
+        gateway, app = Gateway(etcd), web.Application()
+        app.router.add_post("/{path:.*}", gateway.handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        gateway.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        gateways.append(gateway)
+        runners.append(runner)
+    node, loop = Asking(), asyncio.get_running_loop()
+    where = Etcd([gateway.url for gateway in gateways], username, "secret" if username else "")
+    driver = EtcdDriver(node, where, Keys("/pair", "a 1", 5), loop.time, lambda: None)
+    try:
+        yield node, driver, gateways
+    finally:
+        await driver.close()
+        for runner in runners:
+            await runner.cleanup()
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(60):
+            await scenario()
+
+    asyncio.run(whole())
+
+
+def test_the_lease_goes_at_a_planned_end() -> None:
+    async def scenario() -> None:
+        async with running() as (node, driver, gateways):
+            assert await node.ask(driver, FIRST, AuthorityRequest(2, "read", renews=True)) == ["done", "done"]
+            assert node.answers[2][1] == RECORD
+            etcd = gateways[0].etcd
+            assert len(etcd.leases) == 1
+        assert not etcd.leases
+
+    play(scenario)
+
+
+def test_an_endpoint_that_fails_is_left_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "ANSWER", 0.3)
+
+    async def scenario() -> None:
+        async with running(3) as (node, driver, (first, second, third)):
+            first.hangs = True
+            second.odd = (503, '{"error": "etcdserver: no leader", "message": "no leader", "code": 14}')
+            assert await node.ask(driver, FIRST) == ["done"]
+            asked = first.calls, second.calls
+            assert await node.ask(driver, AuthorityRequest(2, "read")) == ["done"]
+            assert (first.calls, second.calls) == asked and third.calls > 1, "it stays with the third"
+
+    play(scenario)
+
+
+def test_requests_do_not_pile_up_while_etcd_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "ANSWER", 0.3)
+
+    async def scenario() -> None:
+        async with running() as (node, driver, (gateway,)):
+            gateway.hangs = True
+            renewals = [AuthorityRequest(number, "read", renews=True) for number in range(1, 41)]
+            assert set(await node.ask(driver, *renewals)) == {"unknown"}
+            assert gateway.calls <= MOST_WAITING
+            gateway.hangs = False
+            assert await node.ask(driver, AuthorityRequest(99, "read", renews=True)) == ["done"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("odd", "code"),
+    [
+        ((200, "<html>"), codes.OTHER_VERSION),
+        ((200, "[]"), codes.OTHER_VERSION),
+        ((404, "Not Found"), codes.OTHER_VERSION),
+        ((200, "{}"), codes.FAULT),
+        ((500, '{"error": "x", "message": "a\\nb", "code": 2}'), codes.FAULT),
+        ((500, '{"error": "x", "code": "many"}'), codes.FAULT),
+        ((400, '{"error": "permission denied", "code": 7}'), codes.REFUSED),
+        ((400, '{"error": "mvcc: database space exceeded", "code": 8}'), codes.NO_SPACE),
+        ((503, '{"error": "request timed out", "code": 14}'), codes.NO_QUORUM),
+        ((401, '{"error": "invalid auth token", "code": 16}'), codes.REFUSED),
+    ],
+)
+def test_an_odd_answer_is_unknown_and_has_a_name(odd: tuple[int, str], code: Any) -> None:
+    async def scenario() -> None:
+        async with running() as (node, driver, (gateway,)):
+            gateway.odd = odd
+            assert await node.ask(driver, FIRST) == ["unknown"]
+            ok, said = node.stands[-1]
+            assert (ok, said.code) == (False, code.name) and "\n" not in str(said)
+            gateway.odd = None
+            assert await node.ask(driver, AuthorityRequest(2, "swap", None, RECORD)) == ["done"]
+            assert node.stands[-1][0]
+
+    play(scenario)
+
+
+def test_a_token_that_has_expired_is_replaced() -> None:
+    async def scenario() -> None:
+        async with running(username="orders") as (node, driver, (gateway,)):
+            gateway.tokens = ["one"]
+            assert await node.ask(driver, FIRST) == ["done"]
+            gateway.tokens = ["another"]
+            assert await node.ask(driver, AuthorityRequest(2, "read")) == ["done"]
+            assert gateway.logins == 2
+
+    play(scenario)
