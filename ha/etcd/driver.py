@@ -42,6 +42,8 @@ PROBE = 5.0
 """Seconds without a question, after which etcd is asked whether it answers."""
 LONGEST = 1 << 20
 """Bytes of an answer."""
+LOGIN = 5.0
+"""Seconds after a login that was refused until the next one."""
 MOST_WAITING = 3
 """Requests that use the lease and wait for each other. One more is answered with `unknown` at once: a node
 goes on asking while etcd hangs."""
@@ -102,6 +104,8 @@ class EtcdDriver:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER))
         self._endpoint = 0
         self._token = ""
+        self._login_at = 0.0
+        self._login_fault = codes.REFUSED.say(endpoint="", fault="it has given no token")
         self._leasing = asyncio.Lock()
         self._waiting = 0
         self._said = codes.UNREACHABLE.say(faults="etcd has not answered yet")
@@ -226,14 +230,21 @@ class EtcdDriver:
             raise _Fault(said, elsewhere=False) from None
 
     async def _log_in(self) -> None:
+        """One that was refused is not tried again for LOGIN seconds: a password costs etcd CPU time."""
         self._token = ""
         if not self._etcd.username:
             return
+        if self._loop.time() < self._login_at:
+            raise _Fault(self._login_fault, elsewhere=False)
         body = {"name": self._etcd.username, "password": self._etcd.password}
         try:
             answer = await self._post(Call("/v3/auth/authenticate", body))
         except _LoginNeeded:
             answer = {}
+        except _Fault as fault:
+            if not fault.elsewhere:
+                self._login_fault, self._login_at = fault.said, self._loop.time() + LOGIN
+            raise
         self._token = str(answer.get("token", ""))
 
     async def _post(self, call: Call) -> Json:

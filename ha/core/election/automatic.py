@@ -30,7 +30,7 @@ from ha.core.role import OwnIdentity
 LOOK = 0.1
 """Seconds between two looks while nobody is known to serve."""
 SILENCE = 1.0
-"""Seconds after which a question to the authority that was not answered is asked again."""
+"""Seconds until the authority is asked again, if it does not answer, or says that it cannot."""
 TURN = 0.3
 """Seconds between two nodes that may both be promoted."""
 RETRY = (1.0, 10.0)
@@ -107,7 +107,7 @@ class AutomaticFailover:
     def _read(self, outcome: Outcome, held: InSyncRecord | None, asked_at: float, now: float) -> None:
         if not self._at_work():
             return
-        self._look_at = now + LOOK
+        self._look_at = now + (LOOK if outcome is Outcome.DONE else SILENCE)
         self.waits_for = self._hindrance(outcome, held)
         if self.waits_for:
             self._willing_since = None

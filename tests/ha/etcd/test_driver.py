@@ -195,6 +195,18 @@ def test_an_odd_answer_is_unknown_and_has_a_name(odd: tuple[int, str], code: Any
     play(scenario)
 
 
+def test_a_refused_login_is_not_tried_again_and_again() -> None:
+    async def scenario() -> None:
+        async with running(username="orders") as (node, driver, (gateway,)):
+            gateway.odd = (400, '{"error": "authentication failed, invalid user ID or password", "code": 3}')
+            reads = [AuthorityRequest(number, "read") for number in range(1, 21)]
+            for each in reads:
+                assert await node.ask(driver, each) == ["unknown"]
+            assert gateway.calls <= 2 and node.stands[-1][1].code == codes.REFUSED.name
+
+    play(scenario)
+
+
 def test_a_token_that_has_expired_is_replaced() -> None:
     async def scenario() -> None:
         async with running(username="orders") as (node, driver, (gateway,)):
