@@ -181,7 +181,7 @@ class EtcdDriver:
         except Unreadable as error:
             answer = EtcdAnswer("unknown", None)
             said = codes.UNREADABLE.say(key=self._keys.record_key, fault=error)
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        except Exception as error:  # whatever it is, the node must have an answer
             answer, said = EtcdAnswer("unknown", None), codes.FAULT.say(endpoint=self._host(), fault=error)
         self._said = said
         self._node.authority_stands(said.code == codes.ANSWERS.name, said)
@@ -203,13 +203,15 @@ class EtcdDriver:
         """Ask the endpoint that answered last, then each of the others once. Raises _Fault."""
         faults: list[_Fault] = []
         for _ in self._etcd.endpoints:
+            asked = self._endpoint
             try:
                 return await self._call_logged_in(call)
             except _Fault as fault:
                 if not fault.elsewhere:
                     raise
                 faults.append(fault)
-                self._endpoint = (self._endpoint + 1) % len(self._etcd.endpoints)
+                if self._endpoint == asked:  # else another call has moved on meanwhile
+                    self._endpoint = (asked + 1) % len(self._etcd.endpoints)
         if len({fault.said.code for fault in faults}) == 1 and faults[0].said.code != codes.UNREACHABLE.name:
             raise faults[0]
         told = codes.UNREACHABLE.say(faults="; ".join(fault.said.sentence for fault in faults))
@@ -255,7 +257,7 @@ class EtcdDriver:
             async with self._http.post(
                 url + call.path, json=call.body, headers=headers, ssl=secure, allow_redirects=False
             ) as response:
-                raw = await response.content.read(LONGEST)
+                raw = await _whole(response.content)
                 status = response.status
         except TimeoutError:
             raise self._unreachable(f"no answer within {ANSWER:g} s") from None
@@ -291,6 +293,14 @@ class EtcdDriver:
     def _host(self) -> str:
         """The endpoint, as sentences name it."""
         return self._etcd.endpoints[self._endpoint].partition("://")[2]
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes:
+    """An answer, however many pieces it comes in, up to LONGEST."""
+    raw = b""
+    while len(raw) <= LONGEST and (piece := await content.read(LONGEST)):
+        raw += piece
+    return raw
 
 
 def _cause(error: Exception) -> str:

@@ -92,10 +92,16 @@ def parse_endpoints(value: Any) -> tuple[str, ...]:
             parse_address(found.netloc if found.port is not None else f"{found.netloc}:2379")
         except ValueError as error:
             raise ValueError(f"{shown_url(url)!r}: {error}") from None
-    urls = tuple(url.rstrip("/") for url in urls)
+    urls = tuple(_with_port(url) for url in urls)
     if len(set(urls)) < len(urls):
         raise ValueError("names an endpoint twice")
     return urls
+
+
+def _with_port(url: str) -> str:
+    """`scheme://host:port`, with etcd's port if it names none."""
+    found = urlsplit(url)
+    return f"{found.scheme}://{found.netloc}" + (":2379" if found.port is None else "")
 
 
 def shown_url(url: str) -> str:

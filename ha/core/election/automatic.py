@@ -29,7 +29,7 @@ from ha.core.role import OwnIdentity
 
 LOOK = 0.1
 """Seconds between two looks while nobody is known to serve."""
-SILENCE = 1.0
+SILENCE = 2.0
 """Seconds until the authority is asked again, if it does not answer, or says that it cannot."""
 TURN = 0.3
 """Seconds between two nodes that may both be promoted."""
@@ -79,8 +79,8 @@ class AutomaticFailover:
     def settle(self, now: float) -> None:
         """A link has ended, or a kernel has said that nobody listens: look at once."""
         backup = self._follows()
-        if backup is not None and backup.linked:
-            self._stopped, self._refused_for = "", 0.0
+        if backup is None or backup.linked:
+            self._stopped, self._refused_for, self._not_before = "", 0.0, 0.0
         if not self._at_work():
             self.waits_for, self._willing_since, self._saw_it_over = self._stopped, None, False
             return

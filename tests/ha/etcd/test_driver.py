@@ -71,7 +71,7 @@ class Gateway:
         self.logins = 0
         self.url = ""
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         self.calls += 1
         if self.hangs:
             await asyncio.sleep(DEADLINE)
@@ -88,7 +88,15 @@ class Gateway:
         if LEASE_LOST in answer:
             fault = "etcdserver: requested lease not found"
             return web.json_response({"error": fault, "message": fault, "code": 5}, status=404)
-        return web.json_response(answer)
+        whole = web.json_response(answer)
+        pieces = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await pieces.prepare(request)
+        assert isinstance(whole.body, bytes)
+        for at in range(0, len(whole.body), 40):
+            await pieces.write(whole.body[at : at + 40])
+            await asyncio.sleep(0)
+        await pieces.write_eof()
+        return pieces
 
 
 @asynccontextmanager
@@ -175,6 +183,13 @@ def test_requests_do_not_pile_up_while_etcd_hangs(monkeypatch: pytest.MonkeyPatc
         ((200, "{}"), codes.FAULT),
         ((500, '{"error": "x", "message": "a\\nb", "code": 2}'), codes.FAULT),
         ((500, '{"error": "x", "code": "many"}'), codes.FAULT),
+        (
+            (
+                200,
+                '{"responses": [{"response_range": {"kvs": [{"value": "", "mod_revision": Infinity}]}}, {}]}',
+            ),
+            codes.FAULT,
+        ),
         ((400, '{"error": "permission denied", "code": 7}'), codes.REFUSED),
         ((400, '{"error": "mvcc: database space exceeded", "code": 8}'), codes.NO_SPACE),
         ((503, '{"error": "request timed out", "code": 14}'), codes.NO_QUORUM),
