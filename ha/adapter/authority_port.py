@@ -56,8 +56,7 @@ def request_of(effect: ReadRegister | SwapRegister) -> AuthorityRequest:
         return AuthorityRequest(effect.request_id, "read", renews=effect.renews)
     version = effect.expected
     expected = (version.epoch, version.revision) if version is not None else None
-    record = effect.record.as_json()
-    return AuthorityRequest(effect.request_id, "swap", expected, record)
+    return AuthorityRequest(effect.request_id, "swap", expected, effect.record.as_json())
 
 
 class AuthorityDesk:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Generator
 from random import Random
@@ -169,10 +168,3 @@ def test_of_two_nodes_whose_calls_interleave_and_get_lost_one_owns_each_version(
         told = [number for _, number in done]
         assert len(set(told)) == len(told)
         assert [number for number in history if number in told] == told, f"{seed}/{number}"
-
-
-def test_what_is_stored_can_be_read_by_people() -> None:
-    etcd, a = VirtualEtcd(), keys("a")
-    run(etcd, swap(a, None, record("a", 7)))
-    found = run(etcd, read(a)).record
-    assert json.dumps(found) and found == record("a", 7)
