@@ -63,8 +63,10 @@ class AuthorityDesk:
     """The open requests, and the state of the authority as the driver sees it, which is for log and status
     only. `kind`: `ha.authority`."""
 
-    def __init__(self, kind: str, log: Callable[[Coded], None]) -> None:
-        self._kind, self._log = kind, log
+    def __init__(
+        self, kind: str, log: Callable[[Coded], None], warn: Callable[[Coded], None]
+    ) -> None:  # fmt: skip
+        self._kind, self._log, self._warn = kind, log, warn
         self._requests: list[AuthorityRequest] = []
         self.trouble: Coded | None = None
         """Why it commits nothing; None if it does."""
@@ -80,8 +82,10 @@ class AuthorityDesk:
 
     def stands(self, ok: bool, said: Coded) -> None:
         trouble = None if ok else said
-        if trouble != self.trouble:
-            self._log(said.about("the authority answers again" if ok else "the authority"))
+        if trouble != self.trouble and ok:
+            self._log(said.about("the authority answers again"))
+        elif trouble != self.trouble:
+            self._warn(said.about("the authority"))
         self.trouble, self._said = trouble, said
 
     def status(self) -> dict[str, Any]:

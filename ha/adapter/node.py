@@ -128,7 +128,7 @@ class Node:
         self.broker.on_clock = self.before_output
         self.broker.disk.free = lambda: files.files.free(files.directory)
         self._effects = EffectRunner(self)
-        self.authority = AuthorityDesk(ha.authority, log)
+        self.authority = AuthorityDesk(ha.authority, log, self.warn)
         self._core_deadline: float | None = None
         self._dial_faults = DialFaults(log)
         self._grace_until: float | None = None

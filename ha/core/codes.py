@@ -45,6 +45,13 @@ PROMOTE_AUTHORITY_SILENT = Code(
     "nothing without it.",
     "Check that the authority runs and can be reached from this node. Then ask again.",
 )
+PROMOTE_AUTHORITY_FAILS = Code(
+    "promote-authority-fails",
+    "the authority does not say who may serve: {trouble}",
+    "The node asked the authority for the in-sync set, and got a refusal or an answer that it cannot use. It "
+    "promotes nothing without it.",
+    "Act on what the sentence says. This node goes on asking.",
+)
 TAKES_OVER = Code(
     "ha-takes-over",
     "takes over from {primary}: {why}",
@@ -78,7 +85,7 @@ PROMOTE_RECORD_NEWER = Code(
 )
 PROMOTE_REGISTER_BEHIND = Code(
     "promote-register-behind",
-    "the register lacks an in-sync set that this node knows, and may lack a later one",
+    "the authority lacks an in-sync set that this node knows, and may lack a later one",
     "Somebody removed or replaced the cluster's configuration with the in-sync set.",
     "Put the newest copy back. Only if it is gone, and no node of the pair serves: `--force-lossy`.",
 )
@@ -125,8 +132,16 @@ PROMOTE_FOREIGN_RECORD = Code(
     "promote-foreign-record",
     "the newest in-sync set belongs to another cluster, {cluster}",
     "The authority holds the in-sync set of another cluster.",
-    "Give this cluster a register of its own (`ha.cib_set`, `ha.etcd.prefix`), or start this node with an "
+    "Give this pair a place of its own (`ha.cib_set`, `ha.etcd.prefix`), or start this node with an "
     "empty data directory.",
+)
+PROMOTE_NEVER_JOINED = Code(
+    "promote-never-joined",
+    "the authority has an in-sync set of {owner}, and this node has never joined it",
+    "This node has an empty data directory. The in-sync set in the authority is that of its pair, or of "
+    "another pair.",
+    "Start the node that it names: this node joins it. If it belongs to another pair, give this pair a place "
+    "of its own (`ha.cib_set`, `ha.etcd.prefix`).",
 )
 PROMOTE_RECORD_LOST = Code(
     "promote-record-lost",
@@ -273,6 +288,13 @@ SWITCHOVER_NO_BACKUP = Code(
     "no backup is in sync, so none can take over without loss",
     "The primary serves alone.",
     "Start a backup, and ask again when its status is `ready`.",
+)
+SWITCHOVER_AUTHORITY_AWAY = Code(
+    "switchover-authority-away",
+    "not switched over to {target}: {trouble}",
+    "The authority has to agree before the target may serve. It does not answer now, so a handover would "
+    "leave nobody serving. Nothing was handed over.",
+    "Nothing is lost. Look at `authority` in `understudy status`, and ask again when it answers.",
 )
 SWITCHOVER_TAKEN_BACK = Code(
     "switchover-taken-back",

@@ -410,6 +410,8 @@ class HaBroker:
             return True, "in the in-sync set"
         if self.backup is not None and self.backup.linked:
             return False, self.backup.reason()
+        if self.automatic is not None and self.automatic.trouble:
+            return False, self.automatic.waits_for
         verdict = self.promotion.judge()
         differs = self.backup.disagreement if self.backup is not None else None
         if not verdict.granted and differs is not None:
@@ -485,7 +487,8 @@ class HaBroker:
         if self.status.serves:
             self.step_down("demoted by the operator", now)
         if self.automatic is not None:
-            self.automatic.stop("an operator has demoted this node, which has followed no primary since")
+            said = "an operator has demoted this node, which has followed no primary since"
+            self.automatic.stop(with_next(said, "promote this node, or start another one"))
         self._out.do(Answer(token, True, f"now {self.status.value}"))
 
     def farewell(self) -> None:
@@ -496,7 +499,7 @@ class HaBroker:
     def step_down(self, reason: str, now: float, target: tuple[int, bytes] | None = None) -> None:
         """Stop serving, from this instant. Backups are told nothing: their links close, and they stay in the
         record. In a switchover, `target` is the target's peer and the HANDOVER that it gets."""
-        if target is None and self.switchover.draining:
+        if target is None and self.switchover.revocable:
             self.switchover.give_up(reason)
         if target is not None and self.automatic is not None:
             self.automatic.wait_until(now + self._tuning.backup_timeout)

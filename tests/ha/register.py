@@ -48,6 +48,10 @@ class Register:
     """Hosts whose node has not joined: `not yet` to a record that would have one of them come in."""
     answer_once: tuple[AuthorityOutcome, dict[str, Any] | None] | None = None
     """To the next swap, whatever is held."""
+    says: str = ""
+    """The sentence of any other answer."""
+    silent: set[str] = field(default_factory=set)
+    """Swaps of these are carried out, and not even the driver says anything, once."""
     late: dict[str, float] = field(default_factory=dict)
     """Answers to these that are on their way take so many seconds more."""
     swaps: list[str] = field(default_factory=list)
@@ -69,8 +73,9 @@ class Register:
             elif not trip.host.frozen:
                 self._trips.remove(trip)
                 if trip.host.node is trip.node:
+                    said = "it is on its way" if trip.answer[0] == "not yet" else self.says
                     trip.node.authority_answered(
-                        trip.request.request_id, *trip.answer, now, "it is on its way", trip.owner_gone
+                        trip.request.request_id, *trip.answer, now, said, trip.owner_gone
                     )
 
     def _arrive(self, trip: _Trip, now: float) -> None:
@@ -79,7 +84,10 @@ class Register:
         if name not in self.cut:
             trip.answer = self._carry_out(name, trip.request)
             trip.owner_gone = self._heed_lease(trip, now)
-        if name in self.cut or name in self.mute:
+        if name in self.silent and trip.request.kind == "swap":
+            self.silent.remove(name)
+            self._trips.remove(trip)
+        elif name in self.cut or name in self.mute:
             trip.at, trip.answer = now + PATIENCE, ("unknown", None)
 
     def _heed_lease(self, trip: _Trip, now: float) -> bool:

@@ -174,7 +174,7 @@ def _with_troubles(core: HaBroker, reason: str, authority: Coded | None) -> str:
     left_out = core.peers.left_out()
     if left_out and (said := codes.PROMOTE_NOT_LISTED.say(how=left_out).sentence) not in reason:
         troubles.append(said)
-    if authority is not None:
+    if authority is not None and authority.sentence not in reason:
         troubles.append(f"the authority commits nothing: {authority}")
     return "; ".join([reason, *troubles])
 

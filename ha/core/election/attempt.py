@@ -19,7 +19,7 @@ from ha.core.backup.backup import Said
 from ha.core.errors import Broken
 from ha.core.record.authority import FORCED, Evidence, Verdict
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, is_behind, next_record
-from ha.core.record.record_keeper import RETRY, Outcome
+from ha.core.record.record_keeper import RETRY, Outcome, authority_trouble
 from ha.core.role import OwnIdentity
 from understudy.shared.codes import Coded
 
@@ -117,12 +117,14 @@ class Attempt:
 @dataclass(slots=True, frozen=True)
 class Looked:
     """A peer has answered, or time has passed. `record`: the newest that this node knows of; `all_heard`:
-    each peer has answered since it was asked, or cannot; `owner_over`: the old owner serves no more."""
+    each peer has answered since it was asked, or cannot; `owner_over`: the old owner serves no more;
+    `trouble`: why the authority said nothing, if it is known."""
 
     now: float
     record: InSyncRecord | None
     all_heard: bool
     owner_over: bool
+    trouble: str = ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -305,7 +307,7 @@ def _look_while_asking(attempt: Attempt, event: Looked, rules: Rules) -> Move:
         return _asked_anew(attempt, now, rules), (AskPeers(), LookAgain())
     if attempt.reading and now >= attempt.answer_by:
         way = "see that it runs and can be reached from here, and ask again"
-        return _refused(attempt, codes.PROMOTE_AUTHORITY_SILENT.say(), way)
+        return _refused(attempt, authority_trouble(event.trouble), way)
     if attempt.reading or not (event.all_heard or now >= attempt.deadline):
         return attempt, ()
     return attempt, (Judge(),)
@@ -330,7 +332,8 @@ def _read(attempt: Attempt, event: Read, rules: Rules) -> Move:
     behind = is_behind(event.held, event.record) and event.now + RETRY < attempt.answer_by
     if event.outcome is Outcome.UNKNOWN or behind:
         return replace(attempt, read_at=event.now + RETRY), ()
-    adopted = (Adopt(event.held),) if event.held is not None else ()
+    # A node of no cluster may have been given another pair's authority by mistake.
+    adopted = (Adopt(event.held),) if event.held is not None and event.record is not None else ()
     return replace(attempt, reading=False, has_read=True, held=event.held), adopted
 
 

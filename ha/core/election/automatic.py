@@ -18,13 +18,15 @@ from collections.abc import Callable
 
 from ha.core import codes
 from ha.core.backup.backup import Backup
+from ha.core.election.manual import OWN, PUT_BACK
 from ha.core.election.peers import Peers
 from ha.core.election.promotion import Promotion
 from ha.core.outbox import Outbox
 from ha.core.record.in_sync_record import InSyncRecord, is_behind
 from ha.core.record.lineage import Lineage
 from ha.core.record.local_record import LocalRecord
-from ha.core.record.record_keeper import Outcome, RecordKeeper
+from ha.core.record.record_keeper import Outcome, RecordKeeper, authority_trouble
+from ha.core.refusal import with_next
 from ha.core.role import OwnIdentity
 
 LOOK = 0.1
@@ -39,6 +41,7 @@ RETRY = (1.0, 10.0)
 
 class AutomaticFailover:
     """`waits_for`: why this node has not promoted itself, in a sentence; "" while that is no question.
+    `trouble`: the authority does not answer, so that a promotion that is asked for would be refused too.
 
     `follows`: the role until now. `new_cluster_id`: of the cluster that begins if this node is the first
     primary ever.
@@ -58,11 +61,13 @@ class AutomaticFailover:
         self._follows = follows
         self._new_cluster_id = new_cluster_id
         self.waits_for = ""
+        self.trouble = False
         self._stopped = ""
         self._look_at = self._not_before = 0.0
         self._willing_since: float | None = None
         self._refused_for = 0.0
-        self._saw_it_over = False
+        self._saw_it_over = self._began = False
+        self._told = ""
 
     # -- what may stop it
 
@@ -80,10 +85,13 @@ class AutomaticFailover:
         """A link has ended, or a kernel has said that nobody listens: look at once."""
         backup = self._follows()
         if backup is None or backup.linked:
-            self._stopped, self._refused_for, self._not_before = "", 0.0, 0.0
+            self._stopped, self._refused_for, self._not_before, self._told = "", 0.0, 0.0, ""
         if not self._at_work():
-            self.waits_for, self._willing_since, self._saw_it_over = self._stopped, None, False
+            self.waits_for, self.trouble = self._stopped, False
+            self._willing_since, self._saw_it_over = None, False
             return
+        if self._began:
+            self.waits_for, self._began = self._promotion.last_refusal, False
         over = self._local.record is not None and self._promotion.seems_over(self._local.record)
         if over and not self._saw_it_over and not self._refused_for:
             self._look_at = min(self._look_at, now)
@@ -108,6 +116,7 @@ class AutomaticFailover:
         if not self._at_work():
             return
         self._look_at = now + (LOOK if outcome is Outcome.DONE else SILENCE)
+        self.trouble = outcome is not Outcome.DONE
         self.waits_for = self._hindrance(outcome, held)
         if self.waits_for:
             self._willing_since = None
@@ -124,13 +133,23 @@ class AutomaticFailover:
     def _hindrance(self, outcome: Outcome, held: InSyncRecord | None) -> str:
         """Why nobody is to be promoted here and now; "" if this node may."""
         if outcome is not Outcome.DONE:
-            return codes.PROMOTE_AUTHORITY_SILENT.say().sentence
+            said = authority_trouble(self._keeper.trouble).sentence
+            return with_next(said, "see that it runs and can be reached from here; this node goes on asking")
         if is_behind(held, self._local.record):
-            return codes.PROMOTE_REGISTER_BEHIND.say().sentence
+            return with_next(codes.PROMOTE_REGISTER_BEHIND.say().sentence, PUT_BACK)
         if held is not None:
+            cluster = self._lineage.cluster_id
+            if cluster is not None and held.cluster_id != cluster:
+                return with_next(codes.PROMOTE_FOREIGN_RECORD.say(cluster=held.cluster_id).sentence, OWN)
+            if cluster is None:
+                owner = held.owner_name
+                said = codes.PROMOTE_NEVER_JOINED.say(owner=owner).sentence
+                return with_next(said, f"start {owner}; {OWN}")
             self._lineage.adopt(held)
             if not self._promotion.seems_over(held) and self._keeper.owner_gone != held.version:
-                return f"{held.owner_name} keeps its lease with the authority: it serves, or hangs"
+                owner = held.owner_name
+                said = f"for the authority {owner} is still there: it serves, or hangs"
+                return with_next(said, f"if {owner} hangs, end it, or promote this node")
         if other := self._promotion.other_attempt():
             return f"{other} is being promoted"
         verdict = self._promotion.judge()
@@ -147,11 +166,14 @@ class AutomaticFailover:
         self._refused_for = min(max(least, 2 * self._refused_for), most)
         self._willing_since, self._look_at = None, now + self._refused_for
         if held is None:
-            self._out.log(codes.SERVES_FIRST.say())
+            said = codes.SERVES_FIRST.say()
         elif self._promotion.seems_over(held):
-            self._out.log(codes.TAKES_OVER.say(primary=held.owner_name, why="it does not serve any more"))
+            said = codes.TAKES_OVER.say(primary=held.owner_name, why="it does not serve any more")
         else:
-            self._out.log(codes.TAKES_OVER.say(primary=held.owner_name, why="its lease has run out"))
+            said = codes.TAKES_OVER.say(primary=held.owner_name, why="its lease has run out")
+        if said.sentence != self._told:
+            self._out.log(said)
+        self._told, self._began = said.sentence, True
         gone = held.owner.node_id if held is not None else ""
         self._promotion.begin(
             None, self._new_cluster_id, now, force_lossy=False, fenced=False, gone=gone

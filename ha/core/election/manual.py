@@ -26,6 +26,10 @@ AGAIN = "end it, start it again and ask once more"
 """It answers then, and does not serve: who is in the record is promoted unforced."""
 IF_OFF = "if it is off for certain and does not start, promote with --force-lossy"
 IF_LOST = "if that is lost for good, promote this node with --force-lossy"
+OWN = "if that is another pair's, give this pair one of its own (ha.cib_set, ha.etcd.prefix)"
+PUT_BACK = (
+    "put its newest copy back; if that is gone, and nobody of the pair serves, promote with --force-lossy"
+)
 IF_EACH = (
     "if it says so of this node in its turn, promote the one whose data shall go on with --force-lossy: what "
     "only the other one holds goes to its quarantine"
@@ -90,8 +94,7 @@ class ManualAuthority:
         if e.record is not None and e.record.cluster_id != newest.cluster_id:
             return _no(
                 codes.PROMOTE_FOREIGN_RECORD.say(cluster=newest.cluster_id),
-                "give this cluster a register of its own (ha.cib_set, ha.etcd.prefix), or start this node "
-                "with an empty data directory to join the other",
+                f"{OWN}, or start this node with an empty data directory to join the other",
             )
         if e.me.who in newest.in_sync:
             return self._spoilt(e, newest) or self._in_sync(e, newest)

@@ -2,6 +2,8 @@
 
 Pure. `Switchover` gathers the events and carries out the decisions, all of them on the old primary. Phases:
 
+    ASKING     the authority is asked whether it answers, where there is one: without it the target could not
+               be promoted; clients notice nothing
     DRAINING   clients are not read from and get nothing new; all that was gathered is flushed, until every
                backup that counts has acknowledged the last position, and whatever was due to clients is out;
                then the target is asked whether it runs, and has to answer
@@ -25,8 +27,11 @@ from ha.core.record.in_sync_record import Incarnation
 from ha.core.refusal import with_next
 from understudy.shared.codes import Coded
 
+NOT_IN_SYNC = "it is not in sync any more"
+
 
 class SwitchoverStep(enum.Enum):
+    ASKING = "asking"
     DRAINING = "draining"
     HANDED = "handed over"
     RETURNING = "returning"
@@ -34,11 +39,13 @@ class SwitchoverStep(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """Times in seconds. `name`: this node's."""
+    """Times in seconds. `name`: this node's; `arbitrates`: there is an authority to ask."""
 
     name: str
     ack_timeout: float
     backup_timeout: float
+    authority_patience: float = 2.0
+    arbitrates: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,7 +60,7 @@ class SwitchoverPlan:
     """The one that is to end."""
     until: float
     """When the phase that it is in has taken too long."""
-    step: SwitchoverStep = SwitchoverStep.DRAINING
+    step: SwitchoverStep = SwitchoverStep.ASKING
     asked: float | None = None
     """When the target was asked whether it runs, all else being done; None: not all of it is."""
     why: str = ""
@@ -66,6 +73,8 @@ class SwitchoverPlan:
     def reason(self) -> str:
         """One sentence on what it waits for."""
         match self.step:
+            case SwitchoverStep.ASKING:
+                return f"asked to switch over to {self.name}: waits for the authority's answer"
             case SwitchoverStep.DRAINING:
                 return f"switching over to {self.name}: takes in nothing new until it has everything"
             case SwitchoverStep.HANDED:
@@ -75,6 +84,15 @@ class SwitchoverPlan:
 
 
 # -- events
+
+
+@dataclass(slots=True, frozen=True)
+class Answered:
+    """The authority has answered, or cannot: then `trouble` says why. `target_in_sync`: as in `Flushed`."""
+
+    now: float
+    trouble: str
+    target_in_sync: bool
 
 
 @dataclass(slots=True, frozen=True)
@@ -141,6 +159,11 @@ class GivenUp:
 
 
 @dataclass(slots=True, frozen=True)
+class AskAuthority:
+    """Ask the authority what it holds."""
+
+
+@dataclass(slots=True, frozen=True)
 class Drain:
     """Take in nothing new, and flush all."""
 
@@ -203,10 +226,10 @@ class End:
     said: Coded | str
 
 
-Event = Flushed | Settled | GivenUp
+Event = Answered | Flushed | Settled | GivenUp
 OfPrimary = Drain | ServeOn | Tell | AskTarget | HandOver
 """Decisions that are carried out while this node serves."""
-Decision = OfPrimary | Return | Say | Reply | End
+Decision = OfPrimary | AskAuthority | Return | Say | Reply | End
 Move = tuple[SwitchoverPlan | None, tuple[Decision, ...]]
 """How the plan goes on, None at its end; and what is to be done."""
 
@@ -222,9 +245,10 @@ def choose(
     ready = [b for b in backups if b.ready]
     if ready:
         best = max(ready, key=lambda b: b.rank)
-        until = now + limits.ack_timeout
-        plan = SwitchoverPlan(token, best.who, best.name, best.address, epoch, until)
-        return plan, (Drain(), Tell(None))
+        plan = SwitchoverPlan(
+            token, best.who, best.name, best.address, epoch, now + limits.authority_patience
+        )  # fmt: skip
+        return (plan, (AskAuthority(),)) if limits.arbitrates else _drain(plan, now, limits)
     if to is None:
         said = codes.SWITCHOVER_NO_BACKUP.say()
         way = "start one, and ask again when its status is ready"
@@ -238,6 +262,34 @@ def choose(
     return None, (Reply(token, with_next(said, way)),)
 
 
+# -- asking the authority
+
+
+def _answered(plan: SwitchoverPlan, event: Answered, limits: Limits) -> Move:
+    if event.trouble:
+        return _without_authority(plan, event.trouble, limits)
+    if not event.target_in_sync:
+        said = codes.SWITCHOVER_TAKEN_BACK.say(target=plan.name, cause=NOT_IN_SYNC)
+        return _over(plan, with_next(said, f"{limits.name} serves on; ask again"))
+    return _drain(plan, event.now, limits)
+
+
+def _unanswered(plan: SwitchoverPlan, event: Settled, limits: Limits) -> Move:
+    if event.now < plan.until:
+        return plan, ()
+    return _without_authority(plan, codes.PROMOTE_AUTHORITY_SILENT.say().sentence, limits)
+
+
+def _without_authority(plan: SwitchoverPlan, trouble: str, limits: Limits) -> Move:
+    said = codes.SWITCHOVER_AUTHORITY_AWAY.say(target=plan.name, trouble=trouble)
+    return _over(plan, with_next(said, f"{limits.name} serves on; ask again when the authority answers"))
+
+
+def _drain(plan: SwitchoverPlan, now: float, limits: Limits) -> Move:
+    plan = replace(plan, step=SwitchoverStep.DRAINING, until=now + limits.ack_timeout)
+    return plan, (Drain(), Tell(None))
+
+
 # -- draining
 
 
@@ -245,7 +297,7 @@ def _flushed(plan: SwitchoverPlan, event: Flushed, limits: Limits) -> Move:
     """On an idle pair the acknowledgements may be as old as the last heartbeat, and the target may have
     stopped since. So it is asked at the very end, and only an answer to that question counts."""
     if not event.target_in_sync:
-        lost = "it is not in sync any more"
+        lost = NOT_IN_SYNC
         if plan.asked is not None:
             lost = "it did not answer, and is not in sync any more"
         return _taken_back(plan, lost, limits)
@@ -316,6 +368,8 @@ def _over(plan: SwitchoverPlan, said: Coded | str) -> Move:
 _Step = Callable[[SwitchoverPlan, Any, Limits], Move]
 
 STEPS: dict[tuple[SwitchoverStep, type[Any]], _Step] = {
+    (SwitchoverStep.ASKING, Answered): _answered,
+    (SwitchoverStep.ASKING, Settled): _unanswered,
     (SwitchoverStep.DRAINING, Flushed): _flushed,
     (SwitchoverStep.HANDED, Settled): _settled,
     (SwitchoverStep.RETURNING, Settled): _settled,
@@ -326,6 +380,7 @@ for _phase in SwitchoverStep:
 
 
 NEXT: dict[SwitchoverStep, frozenset[SwitchoverStep]] = {
+    SwitchoverStep.ASKING: frozenset({SwitchoverStep.DRAINING}),
     SwitchoverStep.DRAINING: frozenset({SwitchoverStep.HANDED}),
     SwitchoverStep.HANDED: frozenset({SwitchoverStep.RETURNING}),
     SwitchoverStep.RETURNING: frozenset(),

@@ -181,7 +181,8 @@ class Promotion:
         if attempt is not None:
             all_heard = self._peers.all_heard_since(attempt.asked_at, but=attempt.gone)
             over = attempt.step is PromotionStep.WAITING and self._owner_is_over(attempt)
-            self._on(steps.Looked(now, self._local.record, all_heard, over), now)
+            trouble = self._keeper.trouble
+            self._on(steps.Looked(now, self._local.record, all_heard, over, trouble), now)
 
     def timers(self, now: float) -> None:
         self._on(steps.Woken(now), now)
@@ -305,6 +306,7 @@ class Promotion:
             backup.stand_alone(keep_all=keep_all)
 
     def _serve_by(self, attempt: Attempt, now: float) -> None:
+        self.last_refusal = ""
         held = self._serve(attempt, now)
         epoch = attempt.record.epoch if attempt.record is not None else 0
         self._out.log(codes.PROMOTED.say(epoch=epoch, how=attempt.how, why=attempt.reason))
@@ -316,8 +318,10 @@ class Promotion:
     def _refuse(self, token: int | None, why: Coded, way: str) -> None:
         self._keeper.forget()
         said = with_next(why, way)
-        self._out.warn(said.about("promotion refused"))
-        said = said.about("not promoted")
+        refusal = said.about("not promoted")
+        if token is not None or refusal.sentence != self.last_refusal:
+            self._out.warn(said.about("promotion refused"))
+        said = refusal
         self.last_refusal = said.sentence
         self._reply(token, said)
 

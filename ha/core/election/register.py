@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ha.core import codes
 from ha.core.effects import ReadRegister, SwapRegister
-from ha.core.election.manual import ManualAuthority, _no
+from ha.core.election.manual import PUT_BACK, ManualAuthority, _no
 from ha.core.record.authority import Evidence, Verdict
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, is_behind
 
@@ -33,18 +33,14 @@ class RegisterAuthority(ManualAuthority):
 
     def _judge(self, e: Evidence) -> Verdict:
         if is_behind(e.newest, e.record):
-            return _no(
-                codes.PROMOTE_REGISTER_BEHIND.say(),
-                "put its newest copy back; if that is gone, and nobody of the pair serves, promote with "
-                "--force-lossy",
-            )
+            return _no(codes.PROMOTE_REGISTER_BEHIND.say(), PUT_BACK)
         return super()._judge(e)
 
     def _in_sync(self, e: Evidence, newest: InSyncRecord) -> Verdict:
-        return Verdict(True, "the register has this node in sync", "unforced")
+        return Verdict(True, "the authority has this node in sync", "unforced")
 
     def _former_owner(self, e: Evidence, newest: InSyncRecord) -> Verdict:
-        return Verdict(True, "the register still has this node as the last primary", "unforced")
+        return Verdict(True, "the authority still has this node as the last primary", "unforced")
 
 
 class LeasingRegister(RegisterAuthority):

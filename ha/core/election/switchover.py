@@ -3,7 +3,7 @@
 Owner: HaBroker, one for the node's life; at most one at a time. `plan.py` decides. This module tells it
 what has happened, and carries out the decisions.
 
-Only the first phase can be taken back, and until its end nothing has happened. A crash of either node is an
+Until the handover it can be taken back, and nothing has happened. A crash of either node is an
 ordinary crash: before HANDOVER arrives the target is a backup whose primary has closed its link, and after it
 one that is being promoted. The operator is answered once some node serves clients, or none can.
 """
@@ -35,7 +35,8 @@ from ha.core.outbox import Outbox
 from ha.core.ports import PrimaryModel
 from ha.core.primary.primary import Primary
 from ha.core.primary.remote_backup import Phase, RemoteBackup
-from ha.core.record.record_keeper import RecordKeeper
+from ha.core.record.in_sync_record import InSyncRecord
+from ha.core.record.record_keeper import Outcome, RecordKeeper, authority_trouble
 from ha.core.refusal import with_next
 from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
@@ -71,13 +72,20 @@ class Switchover:
         self._serving = serving
         self._known_primary = known_primary
         self._step_down = step_down
-        self._limits = Limits(me.name, tuning.ack_timeout, tuning.backup_timeout)
+        self._limits = Limits(
+            me.name, tuning.ack_timeout, tuning.backup_timeout, tuning.authority_patience, keeper.arbitrates
+        )  # fmt: skip
         self.plan: SwitchoverPlan | None = None
 
     @property
     def draining(self) -> bool:
         """Clients that come now are held: soon they are told where to go, or served here again."""
         return self.plan is not None and self.plan.step is SwitchoverStep.DRAINING
+
+    @property
+    def revocable(self) -> bool:
+        """It can be taken back: this node has not handed over."""
+        return self.plan is not None and self.plan.step in (SwitchoverStep.ASKING, SwitchoverStep.DRAINING)
 
     def reason(self) -> str:
         """One sentence on what it waits for; "" if there is none."""
@@ -132,6 +140,9 @@ class Switchover:
         plan, primary = self.plan, self._serving()
         if plan is None or plan.step is SwitchoverStep.DRAINING:
             return
+        if plan.step is SwitchoverStep.ASKING and primary is None:
+            self.give_up("this node serves no more")
+            return
         known = self._promotion.cluster_peers()
         later = [a for a in known.values() if a.serving and a.epoch > plan.epoch]
         best = max(later, key=lambda a: a.epoch, default=None)
@@ -143,6 +154,15 @@ class Switchover:
             self._promotion.last_refusal,
         )  # fmt: skip
         self._on(event, now)
+
+    def _read(self, outcome: Outcome, held: InSyncRecord | None, asked_at: float, now: float) -> None:
+        plan, primary = self.plan, self._serving()
+        if plan is None or primary is None:
+            return
+        trouble = ""
+        if outcome is not Outcome.DONE:
+            trouble = authority_trouble(self._keeper.trouble).sentence
+        self._on(steps.Answered(now, trouble, self._target(primary, plan) is not None), now)
 
     def give_up(self, reason: str) -> None:
         """It came to nothing: this node's role has ended otherwise, or the operator wants it no more."""
@@ -208,6 +228,8 @@ class Switchover:
                 self._out.log(told)
             case steps.End(ended, said):
                 self._end(ended, said)
+            case steps.AskAuthority():
+                self._keeper.read(self._read, now)
             case steps.Return():
                 if not self._promotion.active:
                     self._promotion.begin(None, "", now, force_lossy=False, fenced=False)

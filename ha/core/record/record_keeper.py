@@ -25,6 +25,8 @@ from understudy.shared.codes import Coded
 
 RETRY = 0.2
 """Seconds until the authority is asked again, when it did not answer."""
+SWAP_PATIENCE = 10.0
+"""Seconds after which a swap without any answer counts as `unknown`. A driver answers much earlier."""
 READS = 8
 """Most reads that are open at once: an authority that is asked regularly and never answers."""
 
@@ -81,7 +83,8 @@ class Commit:
 class RecordKeeper:
     """`owned_at`: when the authority was asked for the answer that last showed this node as the owner;
     `changed_at`: when a commit was last known to be done; `owner_gone`: by the authority's last answer,
-    the owner of the record of that version has let its lease there run out.
+    the owner of the record of that version has let its lease there run out; `trouble`: why the last read said
+    nothing, in a sentence, or "".
     """
 
     def __init__(self, local: LocalRecord, outbox: Outbox, authority: Authority) -> None:
@@ -93,6 +96,8 @@ class RecordKeeper:
         self._requests = 0
         self.owned_at = self.changed_at = float("-inf")
         self.owner_gone: RecordVersion | None = None
+        self.trouble = ""
+        self._unreadable = ""
 
     @property
     def arbitrates(self) -> bool:
@@ -137,12 +142,17 @@ class RecordKeeper:
         be read counts as no answer. `owner_gone`: of a read; the owner's lease there has run out."""
         try:
             held = record_from_json(document) if document is not None else None
+            self._unreadable = ""
         except LinkError as error:
-            self._out.log(codes.AUTHORITY_UNREADABLE.say(fault=error))
+            said = codes.AUTHORITY_UNREADABLE.say(fault=error)
+            if said.sentence != self._unreadable:
+                self._out.warn(said)
+            self._unreadable = reason = said.sentence
             outcome, held = Outcome.UNKNOWN, None
         read = self._reads.pop(request_id, None)
         if read is not None:
             asked_at, then = read
+            self.trouble = reason if outcome is not Outcome.DONE else ""
             if outcome is Outcome.DONE:
                 self.owner_gone = held.version if held is not None and owner_gone else None
             then(outcome, held, asked_at, now)
@@ -182,11 +192,18 @@ class RecordKeeper:
 
     def timers(self, now: float) -> None:
         commit = self._commit
-        if commit is not None and commit.retry_at is not None and now >= commit.retry_at:
+        if commit is None:
+            return
+        if commit.retry_at is None and now >= commit.asked_at + SWAP_PATIENCE:
+            commit.perhaps, commit.retry_at = True, now
+        if commit.retry_at is not None and now >= commit.retry_at:
             self._ask(commit, now)
 
     def next_deadline(self) -> float | None:
-        return self._commit.retry_at if self._commit is not None else None
+        commit = self._commit
+        if commit is None:
+            return None
+        return commit.retry_at if commit.retry_at is not None else commit.asked_at + SWAP_PATIENCE
 
     def _ask(self, commit: Commit, now: float) -> None:
         commit.request_id, commit.asked_at, commit.retry_at = self._next_id(), now, None
@@ -217,6 +234,13 @@ def lost(held: InSyncRecord | None, record: InSyncRecord) -> bool:
     if held is None:
         return True
     return (held.owner, held.epoch) == (record.owner, record.epoch) and held.revision < record.revision
+
+
+def authority_trouble(trouble: str) -> Coded:
+    """Why nobody is promoted. `trouble`: `RecordKeeper.trouble`."""
+    if trouble:
+        return codes.PROMOTE_AUTHORITY_FAILS.say(trouble=trouble)
+    return codes.PROMOTE_AUTHORITY_SILENT.say()
 
 
 def record_lost(held: InSyncRecord | None) -> Coded:

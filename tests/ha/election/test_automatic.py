@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any, cast
+
 import pytest
 
 from ha.core import codes
@@ -33,6 +36,15 @@ def up(count: int = 2, **settings: object) -> Pair:
     pair.until(lambda: all(ready(pair, host) for host in pair.hosts[1:]))
     pair.run(0.2)
     return pair
+
+
+def record_of_another_pair(pair: Pair) -> dict[str, Any]:
+    """This pair's, with another cluster and other nodes in it."""
+    text = json.dumps(pair.register.held)
+    for mine in [pair[0].running.core.cluster_id, *(host.running.me.node_id for host in pair.hosts)]:
+        assert mine is not None
+        text = text.replace(mine, mine[:-4] + "0f0f")
+    return cast("dict[str, Any]", json.loads(text))
 
 
 def waits_for(host: Host) -> str:
@@ -91,7 +103,10 @@ def test_a_primary_cut_off_from_its_backup_alone_goes_on() -> None:
     pair.separate(*pair.hosts)
     pair.run(20.0)
     assert confirming(pair) == "a" == serving(pair)
-    assert waits_for(pair[1]) == "a keeps its lease with the authority: it serves, or hangs"
+    assert waits_for(pair[1]) == (
+        "for the authority a is still there: it serves, or hangs; "
+        "next: if a hangs, end it, or promote this node"
+    )
     pair.heal()
     pair.until(lambda: ready(pair, pair[1]))
 
@@ -128,7 +143,11 @@ def test_nobody_is_promoted_without_the_authority() -> None:
     pair.kill(pair[0])
     pair.run(20.0)
     assert serving(pair) == ""
-    assert waits_for(pair[1]) == "the authority does not answer"
+    assert waits_for(pair[1]).startswith("the authority does not answer; next: see that it runs")
+    assert pair[1].running.core.promotable() == (False, waits_for(pair[1]))
+    pair.register.says = "the login was refused"
+    pair.run(3.0)
+    assert "does not say who may serve: the login was refused; next: " in waits_for(pair[1])
     pair.register.cut.clear()
     pair.until(lambda: serving(pair) == "b")
 
@@ -182,6 +201,74 @@ def test_a_frozen_primary_wakes_and_follows() -> None:
     pair.until(lambda: serving(pair).endswith("b"))
     pair[0].frozen = False
     pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+
+
+def test_no_switchover_while_the_authority_is_away() -> None:
+    """The target could not be promoted, and nobody would serve."""
+    pair = up()
+    pair.register.cut |= {"a", "b"}
+    answer = pair.ask(pair[0], "switchover")
+    assert (answer["code"], answer["ok"]) == ("switchover-authority-away", False)
+    assert answer["reason"] == (
+        "not switched over to b: the authority does not answer; "
+        "next: a serves on; ask again when the authority answers"
+    )
+    assert confirming(pair) == "a" and not pair[0].running.broker.input_paused
+    pair.register.cut.clear()
+    assert pair.ask(pair[0], "switchover")["ok"]
+
+
+def test_a_switchover_ends_whose_target_dies_while_the_authority_is_asked() -> None:
+    pair = up()
+    pair.register.delay = 0.3
+    pair.kill(pair[1])
+    answer = pair.ask(pair[0], "switchover")
+    assert answer["reason"].startswith("not switched over to b: it is not in sync any more; next: a serves")
+    assert serving(pair) == "a"
+
+
+def test_a_fresh_pair_leaves_the_record_of_another_pair_alone() -> None:
+    """It takes nothing of it to its disk, and begins once the prefix is its own."""
+    pair = Pair(authority="etcd")
+    foreign = pair.register.held = record_of_another_pair(up())
+    pair.start()
+    pair.run(8.0)
+    assert serving(pair) == "" and pair.register.held is foreign
+    for host in pair.hosts:
+        assert "has an in-sync set of a, and this node has never joined it; next: start a" in waits_for(host)
+        assert host.running.core.record is None and host.running.core.cluster_id is None
+    answer = pair.ask(pair[0], "promote")
+    assert answer["code"] == "promote-not-in-record", answer
+    assert pair[0].running.core.cluster_id is None
+    pair.register.held = None
+    pair.until(lambda: len(serving(pair)) == 1)
+
+
+def test_a_pair_says_once_that_the_record_is_of_another_pair() -> None:
+    pair = up()
+    pair.register.held = record_of_another_pair(pair)
+    pair.kill(pair[0])
+    pair.run(8.0)
+    assert serving(pair) == "" and "belongs to another cluster" in waits_for(pair[1])
+    assert not pair[1].told(codes.TAKES_OVER)
+
+
+def test_a_record_that_cannot_be_read_is_said_once() -> None:
+    pair = up()
+    pair.register.held = {**pair.register.held, "epoch": "x"} if pair.register.held else None
+    pair.kill(pair[0])
+    pair.run(8.0)
+    assert serving(pair) == ""
+    assert "answer cannot be read" in waits_for(pair[1])
+    assert len(pair[1].told(codes.AUTHORITY_UNREADABLE)) == 1
+
+
+def test_a_swap_that_nobody_answers_is_asked_for_again() -> None:
+    pair = up()
+    pair.register.silent.add("b")
+    pair.kill(pair[0])
+    pair.until(lambda: serving(pair) == "b")
+    assert not pair.register.silent
 
 
 def test_a_register_that_lost_the_record_promotes_nobody() -> None:

@@ -16,10 +16,11 @@ from ha.core.record.in_sync_record import Incarnation
 
 LIMITS = Limits("a", ack_timeout=2.0, backup_timeout=5.0)
 END = Position(1, 9)
-PLAN = SwitchoverPlan(7, Incarnation("b", 1), "b", "host:1", 1, until=2.0)
+ASKING = SwitchoverPlan(7, Incarnation("b", 1), "b", "host:1", 1, until=2.0)
+PLAN = replace(ASKING, step=SwitchoverStep.DRAINING)
 HANDED = replace(PLAN, step=SwitchoverStep.HANDED, until=6.0)
 RETURNING = replace(HANDED, step=SwitchoverStep.RETURNING, why="b was started again")
-PHASES = {plan.step: plan for plan in (PLAN, HANDED, RETURNING)}
+PHASES = {plan.step: plan for plan in (ASKING, PLAN, HANDED, RETURNING)}
 
 
 def flushed(now: float = 1.0, *, drained: bool = True, answered: bool = False) -> steps.Flushed:
@@ -30,7 +31,12 @@ def settled(now: float = 1.0, server: Server | None = None, number: int | None =
     return steps.Settled(now, None, server, number, promoting=False, last_refusal="not promoted")
 
 
-EVENTS: tuple[Event, ...] = (flushed(), settled(), steps.GivenUp("demoted meanwhile"))
+EVENTS: tuple[Event, ...] = (
+    steps.Answered(1.0, "", True),
+    flushed(),
+    settled(),
+    steps.GivenUp("demoted meanwhile"),
+)
 
 
 def kinds(decisions: tuple[Decision, ...]) -> list[str]:
