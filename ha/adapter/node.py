@@ -33,7 +33,7 @@ from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.ledger_port import NullLedger
 from ha.adapter.management.questions import Questions
-from ha.adapter.management.status_view import status_of
+from ha.adapter.management.status_view import controller_of, status_of
 from ha.adapter.mirror.mirrors import MIRROR_METHODS, QueueMirrors
 from ha.adapter.own_address import left_out
 from ha.adapter.peer_check import PeerCheck
@@ -43,7 +43,6 @@ from ha.adapter.record_store import load_record, save_record, who_this_is
 from ha.adapter.recovery import Bases, recover
 from ha.adapter.replica.queue_words import ended_words
 from ha.adapter.replica.vhost import ReplicaVhost
-from ha.adapter.settings import AUTHORITIES
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
 from ha.core.deadlines import earliest
 from ha.core.errors import NodeFatal
@@ -108,7 +107,7 @@ class Node:
         )
         self.dials = Dials.to(ha.brokers, ha.username, ha.password, broker.name, self._inbox)
         record, incomplete = load_record(files)
-        authority = AUTHORITIES[ha.authority]()
+        authority = ha.new_authority()
         self.core = HaBroker(
             self.me,
             ha.tuning(),
@@ -123,6 +122,7 @@ class Node:
             authority=authority, public=ha.public_brokers,
             absent=left_out(ha.brokers, ha.listens),
             new_cluster_id=random_bytes(16).hex() if authority.AUTOMATIC else "",
+            pair_role=ha.pair_role, clients=lambda: self.broker.clients,
         )  # fmt: skip
         self.hooks.core = self.core
         self.broker.on_clock = self.before_output
@@ -374,14 +374,16 @@ class Node:
         }
         if ledger := self.ledger.health():
             counts["ledger"] = ledger
+        if self.core.automatic is not None:
+            counts["controller"] = controller_of(self.core, self.broker.clients, self.now, self._wall_ms)
         return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}
 
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
     ) -> None:
-        """Run `ping | status | query | ready | definitions | promote | demote | switchover | replicate |
-        replicate-stop`; `reply` comes once, some ticks later perhaps. The answer has `ok` (bool), `reason` (a
-        sentence) and, mostly, `status`.
+        """Run `ping | status | query | ready | definitions | promote | demote | switchover | controller |
+        replicate | replicate-stop`; `reply` comes once, some ticks later perhaps. The answer has `ok` (bool),
+        `reason` (a sentence) and, mostly, `status`.
         `promote` takes `force_lossy` and `fenced` (who certainly runs no more; True: the old primary),
         `switchover` `to` (a name; None: the best of them): both answer once clients are served or nothing
         has come of it, which may take a `lease`. A driver outside a tick calls `end_tick` soon after.

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 
 from broker.model.values import UNSET
 from ha.core.election.manual import ManualAuthority
+from ha.core.election.pair.authority import PairAuthority
+from ha.core.election.pair.table import PairRole
 from ha.core.election.register import LeasingRegister, RegisterAuthority
 from ha.core.record.authority import Authority
 from ha.core.tuning import Tuning
 
 AUTHORITIES: dict[str, type[Authority]] = {
     "manual": ManualAuthority,
+    "pair": PairAuthority,
     "register": RegisterAuthority,
     "pacemaker": RegisterAuthority,
     "etcd": LeasingRegister,
@@ -62,19 +65,36 @@ class HaSettings:
     authority: str = "manual"
     """`manual`: each node's own copy of the record; `register`: a compare-and-set register outside the pair,
     which the driver asks (`Node.wants_authority`); `pacemaker`: the same, and the register is Pacemaker's
-    CIB; `etcd`: the same, and the register keeps a lease of the primary, too: nodes promote themselves.
+    CIB; `etcd`: the same, and the register keeps a lease of the primary, too: nodes promote themselves;
+    `pair`: each node's own copy, and the two promote themselves by what they see of each other.
     """
-
+    role: str = ""
+    """Under `pair`: `primary` or `backup`."""
+    witness: str = ""
+    """Under `pair`: where a third broker keeps the record and a lease of the primary, as etcd does; "": no
+    witness."""
     cib_set: str = ""
     """Under `pacemaker`: which set of the CIB holds the record."""
     failover_timeout: float = 5.0
-    """Under `etcd`: the length of the owner's lease. Once it has run out, a backup promotes itself."""
+    """Under `etcd` and with a witness: the length of the owner's lease. Once it has run out, a backup
+    promotes itself. Under `pair` without a witness: how long the other node may be silent."""
     etcd_prefix: str = ""
     """Under `etcd`: what the keys of the record begin with."""
 
     def __post_init__(self) -> None:
         if self.authority not in AUTHORITIES:
             raise ValueError(f"ha.authority is {self.authority!r}, not one of {', '.join(AUTHORITIES)}")
+
+    @property
+    def pair_role(self) -> PairRole | None:
+        """None but under `pair`."""
+        return PairRole(self.role) if self.authority == "pair" else None
+
+    def new_authority(self) -> Authority:
+        """What decides on promotions, for one node."""
+        if self.authority == "pair" and self.witness:
+            return LeasingRegister()
+        return AUTHORITIES[self.authority]()
 
     @property
     def client_addresses(self) -> list[str]:
@@ -88,8 +108,17 @@ class HaSettings:
 
     @property
     def heartbeat(self) -> float:
-        """Seconds between link heartbeats: a third of the lease, and often enough for `ack_timeout`."""
-        return min(self.lease, self.ack_timeout) / 3
+        """Seconds between link heartbeats: a third of the lease, and often enough for `ack_timeout` and to
+        notice a silent node in time."""
+        lease, ack_timeout = self._in_time()
+        return min(lease, ack_timeout) / 3
+
+    def _in_time(self) -> tuple[float, float]:
+        """`lease` and `ack_timeout`. In a pair that decides by itself, an old primary must have stopped, and
+        a backup be excluded, by the time that the other node may serve."""
+        if self.authority != "pair":
+            return self.lease, self.ack_timeout
+        return min(self.lease, self.failover_timeout), min(self.ack_timeout, self.failover_timeout * 2 / 3)
 
     def compatibility(self) -> dict[str, str]:
         """The settings that a primary and its backups must share, by key of the configuration."""
@@ -99,6 +128,9 @@ class HaSettings:
         elif self.authority == "etcd":
             register["ha.etcd.prefix"] = self.etcd_prefix
             register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
+        elif self.authority == "pair":
+            register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
+            register["ha.witness"] = self.witness or "none"
         return register | {
             "ha.authority": self.authority,
             "ha.lease": f"{self.lease:g}s",
@@ -109,15 +141,17 @@ class HaSettings:
 
     def tuning(self) -> Tuning:
         """The same numbers in the form of the core."""
+        lease, ack_timeout = self._in_time()
         return Tuning(
             members=len(self.brokers),
             block_on_loss=self.on_backup_loss == "block",
             min_backups=self.min_backups,
-            ack_timeout=self.ack_timeout,
+            ack_timeout=ack_timeout,
             backup_timeout=self.backup_timeout,
             heartbeat=self.heartbeat,
-            lease=self.lease,
+            lease=lease,
             failover_timeout=self.failover_timeout,
-            peer_patience=min(0.5, self.ack_timeout / 2),
+            peers_decide=self.authority == "pair",
+            peer_patience=min(0.5, ack_timeout / 2),
             compatibility=self.compatibility(),
         )

@@ -59,6 +59,32 @@ TAKES_OVER = Code(
     "say how that goes.",
     "Nothing at once. Find out why the primary failed, and start it again: it joins as a backup.",
 )
+PAIR_TAKES_OVER = Code(
+    "ha-pair-takes-over",
+    "takes over: {why}",
+    "Nobody serves, as far as this node of the pair sees, and it holds every confirmed message. So it "
+    "promotes itself. The next lines say how that goes.",
+    "Nothing at once. Find out what became of the other node, and start it again: it joins as a backup.",
+)
+CONTROLLER_STATE = Code(
+    "ha-controller-state",
+    "the pair controller goes from {before} to {after}",
+    "This node's part in the pair has changed: `pending` looks for the other node, `active` serves, "
+    "`passive` stands by, `ordered` stands by because an operator wants it.",
+    "Nothing.",
+)
+ROLES_EQUAL = Code(
+    "ha-roles-equal",
+    "{other} has ha.role = {role}, too",
+    "Both nodes of the pair have the same `ha.role`. Neither promotes itself.",
+    "Give one of the two the other role, and start it again.",
+)
+NO_CONTROLLER = Code(
+    "no-controller",
+    "this node does not promote itself, so it has no controller",
+    "Only a pair that fails over by itself has a controller.",
+    "Use `understudy promote`, `demote` and `switchover`, or set `ha.authority`.",
+)
 SERVES_FIRST = Code(
     "ha-serves-first",
     "no broker of this pair has ever served: this one begins",

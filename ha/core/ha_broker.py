@@ -31,6 +31,8 @@ from ha.core.election.automatic import AutomaticFailover
 from ha.core.election.introductions import Introductions
 from ha.core.election.lease_renewal import LeaseRenewal
 from ha.core.election.manual import ManualAuthority
+from ha.core.election.pair.controller import PairController
+from ha.core.election.pair.table import PairRole
 from ha.core.election.peer_methods import PeerMethods
 from ha.core.election.peers import Peers
 from ha.core.election.promotion import Promotion
@@ -69,6 +71,7 @@ class HaBroker:
         incomplete: bool, epoch_seen: int, cluster_id: str | None, primary_model: PrimaryModel,
         replica_model: ReplicaModel, position: Callable[[], Position], authority: Authority | None = None,
         public: Sequence[str] = (), absent: str = "", new_cluster_id: str = "",
+        pair_role: PairRole | None = None, clients: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
         initial = Status.JOINING if addresses else Status.STANDALONE
         self._me = me
@@ -100,11 +103,19 @@ class HaBroker:
             self.following,
             self.ask_all,
             self.serve,
+            self._other_is_gone,
         )
+        self._clients = clients
+        self.pair = (
+            PairController(
+                me, pair_role, tuning, self._membership, self._local, self._out, self.peers, self.following
+            )
+            if pair_role is not None else None
+        )  # fmt: skip
         self.automatic = (
             AutomaticFailover(
                 me, self._local, self._out, self.keeper, self.peers, self._lineage, self.promotion,
-                self.following, new_cluster_id,
+                self.following, new_cluster_id, self.pair,
             )
             if self._authority.AUTOMATIC else None
         )  # fmt: skip
@@ -128,6 +139,8 @@ class HaBroker:
             self.promotion, lambda: self.primary, self.known_primary, self.step_down,
         )  # fmt: skip
         self._next_poll = 0.0
+        self._listened_at = float("-inf")
+        self._calm_poll = min(CALM_POLL, tuning.failover_timeout / 4) if tuning.peers_decide else CALM_POLL
 
     def _as_backup(self) -> Backup:
         return Backup(
@@ -197,6 +210,11 @@ class HaBroker:
         soon = self.output_fenced or self.promotion.committed is not None or self.switchover.draining
         if self.backup is not None and self.backup.is_target:
             soon = soon or self.backup.linked or self.promotion.active
+        if self.pair is not None and self.automatic is not None and not peer and not self.status.serves:
+            self.pair.vote(self._clocks.now)
+            self.automatic.look(self._clocks.now)
+            alone = self.backup is not None and not self.backup.linked and self.known_primary() is None
+            soon = soon or (alone and not self.pair.ordered and not self.automatic.off)
         return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
 
     def known_primary(self) -> str | None:
@@ -227,13 +245,15 @@ class HaBroker:
 
     def timers(self, now: float) -> None:
         if self.mine is not None and self.lease_renewal.due(now):
-            self._next_poll = now + CALM_POLL
+            self._next_poll = now + self._calm_poll
         if now >= self._next_poll and self.peers.dialed:
             calm = self.status.serves or (self.backup is not None and self.backup.linked)
-            self._next_poll = now + (CALM_POLL if calm else JOINING_POLL)
+            self._next_poll = now + (self._calm_poll if calm else JOINING_POLL)
             self.ask_all()
         self.keeper.timers(now)
         self.promotion.timers(now)
+        if self.pair is not None:
+            self._listen(now)
         if self.automatic is not None:
             self.automatic.timers(now)
         if self.primary is not None:
@@ -259,8 +279,19 @@ class HaBroker:
         self.promotion.settle(now)
         self.lease_renewal.settle(now)
         self.switchover.settle(now)
+        if self.pair is not None:
+            self.pair.settle(now)
         if self.automatic is not None:
             self.automatic.settle(now)
+
+    def _listen(self, now: float) -> None:
+        """A process that stood still has heard nobody meanwhile: that is no silence of the others."""
+        if now - self._listened_at > self._tuning.failover_timeout / 2:
+            self.peers.listens_since = now
+        self._listened_at = now
+
+    def _other_is_gone(self) -> bool:
+        return self.pair is not None and bool(self.pair.gone(self._clocks.now))
 
     # -- the leadership lease
 
@@ -435,7 +466,14 @@ class HaBroker:
             promoting=self.promotion.active,
             output_fenced=self.output_fenced,
             follows=self.backup.primary_name if self.backup is not None and self.backup.linked else "",
+            controller=self._controller_stand(),
         )
+
+    def _controller_stand(self) -> dict[str, Any]:
+        if self.pair is None:
+            return {}
+        pair = self.pair
+        return {"role": pair.role.value, "state": pair.state.value, "clients": self._clients()}
 
     def serve(self, attempt: Attempt, now: float) -> Coded | None:
         """The record that names this node is committed and durable: the epoch may begin. Why confirms are
@@ -490,6 +528,32 @@ class HaBroker:
             said = "an operator has demoted this node, which has followed no primary since"
             self.automatic.stop(with_next(said, "promote this node, or start another one"))
         self._out.do(Answer(token, True, f"now {self.status.value}"))
+
+    def control(self, token: int, do: str, new_cluster_id: str, now: float) -> None:
+        """An operator's word to a node that promotes itself: tell its `status`, `start` and `stop` it, or
+        have it `active` or `passive`."""
+        automatic, me = self.automatic, self._me.name
+        if automatic is None:
+            self._out.do(refused(token, codes.NO_CONTROLLER.say()))
+        elif do == "status":
+            self._out.do(Answer(token, True, f"{me} is {self.status.value}"))
+        elif do == "start":
+            automatic.switch(on=True, now=now)
+            self._out.do(Answer(token, True, f"{me} promotes itself when nobody serves"))
+        elif do == "stop":
+            automatic.switch(on=False, now=now)
+            self._out.do(
+                Answer(token, True, f"{me} does not promote itself any more; it is {self.status.value}")
+            )
+        elif do == "active":
+            automatic.go_on()
+            self.promote(token, new_cluster_id, now)
+        elif self.status.serves:
+            self.switch_over(token, None, now)
+        else:
+            said = "an operator wants this node passive, and it has followed no primary since"
+            automatic.stop(with_next(said, "understudy controller active"))
+            self._out.do(Answer(token, True, f"{me} stays passive"))
 
     def farewell(self) -> None:
         """This process ends: tell the primary, so that it need not wait for `ack_timeout`."""

@@ -24,7 +24,10 @@ class Tuning:
     lease: float = 3.0
     """Length of the leadership lease."""
     failover_timeout: float = 5.0
-    """Length of the owner's lease at the authority, if that keeps one."""
+    """Length of the owner's lease at the authority, if that keeps one. In a pair that decides by itself: for
+    how long the other node may be silent."""
+    peers_decide: bool = False
+    """The pair decides by itself which node serves, so that a silent node must be noticed in time."""
     snapshot_chunk: int = 1 << 18
     """About how much of a snapshot is read and sent in a tick: publishers are never held for long."""
     definitions_chunk: int = 500
@@ -57,6 +60,12 @@ class Tuning:
     """How long an operator waits for the answer of the authority; a commit that is asked for goes on."""
     compatibility: Compatibility = field(default_factory=dict)
     """What the configuration of a primary and of its backups must agree on."""
+
+    @property
+    def silence(self) -> float:
+        """Seconds after which a silent primary is left: it may still serve."""
+        limit = self.ack_timeout + 2 * self.heartbeat
+        return min(limit, self.failover_timeout) if self.peers_decide else limit
 
     @property
     def wanted(self) -> int:

@@ -31,6 +31,11 @@ _COMMANDS = {
     "promote": ("understudy.cli.node", "promote", "Make the node the primary."),
     "demote": ("understudy.cli.node", "demote", "Make the primary stop serving and rejoin as a backup."),
     "switchover": ("understudy.cli.node", "switchover", "Move the primary role to a backup, without loss."),
+    "controller": (
+        "understudy.cli.controller",
+        "controller",
+        "The controller of a node that promotes itself: status, start, stop, active, passive.",
+    ),
     "replicate": (
         "understudy.cli.replicate",
         "replicate",

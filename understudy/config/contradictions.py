@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from understudy.config.settings import EtcdSection, Settings
+    from understudy.config.settings import EtcdSection, HaSection, Settings
     from understudy.shared.addresses import HostPort
 
 
@@ -57,8 +57,14 @@ def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
     ha = settings.ha
     if ha.authority != "manual" and not ha.brokers:
         yield "ha.brokers", f"is needed for ha.authority = {ha.authority!r}"
+    if ha.authority == "pair":
+        yield from _of_controller(ha)
+    elif ha.role is not None:
+        yield "ha.role", f"needs ha.authority = 'pair', which is {ha.authority!r}"
     if ha.authority == "etcd":
         yield from _of_etcd(ha.etcd)
+        if ha.failover_timeout < 2 or ha.failover_timeout != int(ha.failover_timeout):
+            yield "ha.failover_timeout", "must be whole seconds from 2s for ha.authority = 'etcd'"
     elif ha.etcd.endpoints:
         yield "ha.authority", f"is {ha.authority!r}, and ha.etcd.endpoints needs 'etcd'"
     if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:
@@ -83,6 +89,13 @@ def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
             "ha.public_brokers",
             "is needed with ha.listen: the address for clients of each of ha.brokers, in the same order",
         )
+
+
+def _of_controller(ha: HaSection) -> Iterator[tuple[str, str]]:
+    if ha.role is None:
+        yield "ha.role", "is needed for ha.authority = 'pair': primary on one node, backup on the other"
+    if ha.brokers and len(ha.brokers) != 2:
+        yield "ha.brokers", f"needs two brokers for ha.authority = 'pair', and has {len(ha.brokers)}"
 
 
 def _of_etcd(etcd: EtcdSection) -> Iterator[tuple[str, str]]:

@@ -203,11 +203,13 @@ class HaSection(_Section):
     """With fewer backups in sync than this, confirms wait, whatever `ha.on_backup_loss` is. Less than the
     number of `ha.brokers`. With `block` it counts as at least 1."""
     ack_timeout: Duration = 2.0
-    """A backup in sync that has not acked for this long is excluded."""
+    """A backup in sync that has not acked for this long is excluded. Under `ha.authority = "pair"` it counts
+    as at most two thirds of `ha.failover_timeout`."""
     lease: Duration = 3.0
     """Leadership lease: a primary whose lease is not renewed for this long neither confirms nor delivers. A
     promoted node waits as long, unless it knows that the old primary no longer serves. Set it longer than
-    `ha.ack_timeout`, or the loss of a backup stops deliveries for a moment."""
+    `ha.ack_timeout`, or the loss of a backup stops deliveries for a moment. Under `ha.authority = "pair"` it
+    counts as at most `ha.failover_timeout`."""
     backup_timeout: Duration = 5.0
     """After a promotion: how long an expected member may take to come and catch up. Also the silence after
     which a joining node is dropped, and how long the target of a switchover may take to serve."""
@@ -217,18 +219,23 @@ class HaSection(_Section):
     reconnect_grace: Duration = 10.0
     """After a node starts to serve: how long auto-delete and exclusive queues wait for their clients. A queue
     or exchange that is used by its name within that time stays."""
-    authority: Literal["manual", "pacemaker", "etcd"] = "manual"
-    """Where the in-sync set is kept. `manual`: each node has its own copy, for one operator and for crashes.
+    authority: Literal["manual", "pair", "pacemaker", "etcd"] = "manual"
+    """Who decides which node serves, and where the in-sync set is kept. `manual`: each node has its own copy,
+    and an operator promotes. `pair`: the same, and the two nodes decide by themselves, for crashes.
     `etcd`: a key of etcd, for partitions too; a backup promotes itself when the primary is gone.
     `pacemaker`: Pacemaker's CIB, for partitions too. This needs `cibadmin` on the node, and the broker's user
     in the group `haclient`; for a quorum device or three nodes also that user in a `uidgid` section of
     corosync.conf."""
+    role: Literal["primary", "backup"] | None = None
+    """Under `pair`: `primary` on one node, `backup` on the other. When nobody serves, and both may, the
+    primary does. Otherwise the two are alike: a node that comes back joins the one that serves."""
     cib_set: str = "understudy-record"
     """Under `pacemaker`: id of the `cluster_property_set` of the CIB with the in-sync set, one for each pair
     of a cluster. An XML id that no resource or other part of the CIB has, and not `cib-bootstrap-options`."""
-    failover_timeout: Duration = Field(default=5.0, ge=2, le=60)
-    """Under `etcd`: how long a primary may be silent towards etcd until a backup promotes itself. If the
-    primary's process dies and its machine lives, a backup does so at once. In whole seconds, 2 s to 60 s."""
+    failover_timeout: Duration = Field(default=5.0, ge=1, le=60)
+    """Under `etcd`: how long a primary may be silent towards etcd until a backup promotes itself, in whole
+    seconds from 2 s. Under `pair`: how long a node may be silent towards the other one, from 1 s. At most
+    60 s. If the primary's process dies and its machine lives, a backup does so at once."""
     etcd: EtcdSection = Field(default_factory=EtcdSection)
     username: str = Field(default="ha", min_length=1, max_length=100)
     """Name of the pair's own identity, the same on both nodes, and not a user of `auth.users`. It opens the
@@ -253,13 +260,6 @@ class HaSection(_Section):
     def is_well_known(self) -> bool:
         """Whether `password` is the public default."""
         return self.password == WELL_KNOWN
-
-    @field_validator("failover_timeout")
-    @classmethod
-    def _whole_seconds(cls, value: float) -> float:
-        if value != int(value):
-            raise ValueError("must be whole seconds, as etcd counts them")
-        return value
 
     @field_validator("cib_set")
     @classmethod

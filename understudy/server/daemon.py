@@ -309,6 +309,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
         password=ha.password,
         tls=ha.tls,
         authority=ha.authority,
+        role=ha.role or "",
         cib_set=ha.cib_set,
         failover_timeout=ha.failover_timeout,
         etcd_prefix=ha.etcd.prefix,
@@ -408,7 +409,7 @@ def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver 
     cannot be used."""
     driver: PacemakerDriver | EtcdDriver
     match settings.ha.authority:
-        case "manual":
+        case "manual" | "pair":
             return None
         case "pacemaker":
             from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+CONTROLS = ("status", "start", "stop", "active", "passive")
+"""What an operator may ask of a node that promotes itself."""
 _FORCE = '"force_lossy", true or false'
 
 
@@ -23,6 +25,9 @@ def fault_of(command: str, args: Mapping[str, Any], *, vouches: bool = False) ->
             return f"the only argument is {_FORCE}"
         case "demote":
             return "it takes no arguments" if args else None
+        case "controller":
+            right = args.get("do") in CONTROLS and not set(args) - {"do"}
+            return None if right else f'the only argument is "do", one of {", ".join(CONTROLS)}'
         case "switchover":
             right = isinstance(args.get("to"), str | None) and not set(args) - {"to"}
             return None if right else 'the only argument is "to", the name of a backup'

@@ -81,7 +81,7 @@ class Questions:
                 self._directory.ask(args, reply)
             case "replicate" | "replicate-stop":
                 node.mirrors.ask(command, args, reply, now)
-            case "promote" | "demote" | "switchover":
+            case "promote" | "demote" | "switchover" | "controller":
                 if managed and not args.get("force_lossy", False):
                     reply(codes.PACEMAKER_DECIDES.say().answer() | {"status": node.status()})
                 else:
@@ -105,6 +105,9 @@ class Questions:
                 node.look_soon(now)
             case "demote":
                 node.core.demote(self._tokens, now)
+                node.look_soon(now)
+            case "controller":
+                node.core.control(self._tokens, str(args["do"]), node.random_bytes(16).hex(), now)
                 node.look_soon(now)
             case "switchover":
                 node.core.switch_over(self._tokens, args.get("to"), now)

@@ -8,7 +8,7 @@ from broker.model.values import Position
 from broker.model.vhost.vhosts import QueueInfo, VirtualHosts
 from ha.core import codes
 from ha.core.ha_broker import HaBroker
-from ha.core.membership import Member
+from ha.core.membership import Member, Status
 from ha.core.role import OwnIdentity
 from ha.core.wire.link import VERSION
 from understudy.shared.codes import Coded
@@ -53,6 +53,42 @@ def status_of(
             "left": {reason.ledger_name: many for reason, many in vhosts.history.left.items()},
         },
     }
+
+
+def controller_of(core: HaBroker, clients: int, now: float, wall_ms: int) -> dict[str, Any]:
+    """How a node that promotes itself stands. `role`: `ha.role`, None where there is none; `wanted`: what it
+    is to be, by what it sees; `clients`: of applications, connected to it; `votes`: clients that tried since
+    the other node was heard last; `since`: seconds since 1970 when it came into its state; `reason`: why it
+    does not promote itself, or ""."""
+    automatic, pair = core.automatic, core.pair
+    found: dict[str, Any] = {
+        "role": pair.role.value if pair is not None else None,
+        "state": pair.state.value if pair is not None else _state(core),
+        "wanted": pair.wanted(now) if pair is not None else None,
+        "clients": clients,
+        "votes": pair.votes if pair is not None else 0,
+        "peer": None,
+        "since": None,
+        "running": automatic is not None and not automatic.off,
+        "reason": automatic.waits_for if automatic is not None else "",
+    }
+    if pair is not None:
+        seen, answer = pair.seen(now), pair.answer()
+        found["since"] = round(wall_ms / 1000 - (now - pair.since))
+        found["peer"] = {
+            "name": pair.other_name,
+            "role": answer.role if answer is not None else None,
+            "state": seen.value if seen is not None else "unknown",
+            "clients": answer.clients if answer is not None and pair.online(now) else None,
+        }
+    return found
+
+
+def _state(core: HaBroker) -> str:
+    if core.status.serves:
+        return "active"
+    follows = core.backup is not None and core.backup.linked
+    return "passive" if follows or core.status is Status.READY or core.known_primary() else "pending"
 
 
 def _primary(core: HaBroker, me: OwnIdentity) -> str | None:

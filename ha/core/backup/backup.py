@@ -33,6 +33,8 @@ from understudy.shared.codes import Coded
 DELAY = 0.05
 """Seconds for which an acknowledgement may wait for the disk. After that the primary learns what is applied:
 the time of a batch on the link and its time on the disk are limited one by one."""
+SECOND_LOOK = 0.05
+"""Seconds from finding a primary silent to believing it: more than one round of reading."""
 HAVE_ROOM = 60_000
 """Bytes of one HAVE message; it is cut further where the link has negotiated smaller frames."""
 
@@ -76,8 +78,10 @@ class Backup:
         self._decoder = StreamDecoder(Frame)
         self._expected = False
         self._excluded = False
+        self._doubted_at: float | None = None
+        """When the primary was found silent, until that is looked at once more."""
         self._acks = AckTimes(tuning.ack_timeout)
-        self._last_heard = 0.0
+        self.last_heard = 0.0
         self._echo = 0.0
         self._acked: Ack | None = None
         self._prompt = False
@@ -100,7 +104,7 @@ class Backup:
         """Ask that primary to take us in: first what we have, then the request."""
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
-        self._excluded, self._last_heard, self._prompt, self.is_target = False, now, False, False
+        self._excluded, self.last_heard, self._prompt, self.is_target = False, now, False, False
         self._acks, self._echo, self.disagreement = AckTimes(self._tuning.ack_timeout, now), 0.0, None
         self._machine_ms, self._late_at = 0.0, inf
         if self.link_end is not None:
@@ -156,7 +160,7 @@ class Backup:
         self._replicator = BrokerReplicator(self._model, record.epoch)
         self._membership.become(Status.CATCH_UP)
         self._save(record, self._local.replica.incomplete)
-        self._last_heard = now
+        self.last_heard = now
         self._out.log(codes.CATCHING_UP.say(primary=self.primary_name, epoch=record.epoch))
 
     # -- the stream
@@ -165,7 +169,7 @@ class Backup:
         """A piece of the stream. LinkError closes the link; the next link compares the copy again."""
         if self._replicator is None:
             raise LinkError("stream data before the join was accepted")
-        self._last_heard = now
+        self.last_heard = now
         for kind, body in self._decoder.feed(payload):
             if kind is Frame.CONTENT:
                 self._prompt = self._prompt or self._window_fills()
@@ -265,7 +269,7 @@ class Backup:
             self._reset(replicator)
 
     def heartbeat(self, payload: bytes, now: float) -> None:
-        self._last_heard, self._prompt = now, True
+        self.last_heard, self._prompt = now, True
         beat, clocks = parse_heartbeat(payload), self._clocks
         self._echo = max(self._echo, beat.sent_at)
         self._acks.heard(beat.sent_at, now)
@@ -304,7 +308,7 @@ class Backup:
             self.is_target = False
             raise LinkError(f"{self.primary_name} hands over at {said}, and this node is at {here}")
         end = self.link_end = LinkEnd(
-            self.primary_name, self.primary_id, True, False, now, now, replicator.epoch, handed_over=True
+            self.primary_name, self.primary_id, True, False, now, now, replicator.epoch, now, handed_over=True
         )
         self._out.log(codes.HANDS_OVER.say(primary=self.primary_name, at=(said[0], replicator.applied.n)))
         self._unlink()
@@ -393,9 +397,17 @@ class Backup:
         return self._decoder.received - acked >= self._tuning.contents_window // 4
 
     def timers(self, now: float) -> None:
-        """A primary that says nothing is left; but it may still serve: this is no proof of anything."""
+        """A primary that says nothing is left; but it may still serve: this is no proof of anything.
+
+        A process that stood still finds what was said meanwhile in its sockets. So it reads these first.
+        """
         limit = self._silence()
-        if self.peer is not None and now - self._last_heard > limit:
+        if self.peer is None or now - self.last_heard <= limit:
+            self._doubted_at = None
+        elif self._doubted_at is None or now - self._doubted_at > 4 * SECOND_LOOK:
+            self._doubted_at = now
+        elif now >= self._doubted_at + SECOND_LOOK:
+            self._doubted_at = None
             self._out.warn(codes.LINK_SILENT.say(primary=self.primary_name, seconds=limit))
             peer = self.peer
             self.peer_lost(peer, False, now)
@@ -404,10 +416,13 @@ class Backup:
     def next_deadline(self) -> float | None:
         if self.peer is None:
             return None
-        return min(self._last_heard + self._silence() + 0.001, self._late_at)
+        silent_at = self.last_heard + self._silence() + 0.001
+        if self._doubted_at is not None:
+            silent_at = self._doubted_at + SECOND_LOOK
+        return min(silent_at, self._late_at)
 
     def _silence(self) -> float:
-        return self._tuning.ack_timeout + 2 * self._tuning.heartbeat
+        return self._tuning.silence
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         """The link is gone. In sync, this node stays `ready`; otherwise it looks for a primary again."""
@@ -416,8 +431,9 @@ class Backup:
         if self._replicator is not None:
             epoch = self._replicator.epoch
             self.link_end = LinkEnd(
-                self.primary_name, self.primary_id, clean, self._excluded, self._acks.sure, now, epoch
-            )
+                self.primary_name, self.primary_id, clean, self._excluded, self._acks.sure, now, epoch,
+                self.last_heard,
+            )  # fmt: skip
             ended = codes.LINK_CLOSED if clean else codes.LINK_LOST
             self._out.log(ended.say(primary=self.primary_name))
         self._unlink()

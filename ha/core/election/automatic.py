@@ -19,6 +19,8 @@ from collections.abc import Callable
 from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.election.manual import OWN, PUT_BACK
+from ha.core.election.pair.controller import PairController
+from ha.core.election.pair.table import Wanted
 from ha.core.election.peers import Peers
 from ha.core.election.promotion import Promotion
 from ha.core.outbox import Outbox
@@ -35,6 +37,7 @@ SILENCE = 2.0
 """Seconds until the authority is asked again, if it does not answer, or says that it cannot."""
 TURN = 0.3
 """Seconds between two nodes that may both be promoted."""
+OFF = "an operator has stopped the controller; next: understudy controller start"
 RETRY = (1.0, 10.0)
 """Seconds after a promotion that was refused, and the most of them: the time doubles with each."""
 
@@ -50,6 +53,7 @@ class AutomaticFailover:
     def __init__(
         self, me: OwnIdentity, local: LocalRecord, out: Outbox, keeper: RecordKeeper, peers: Peers,
         lineage: Lineage, promotion: Promotion, follows: Callable[[], Backup | None], new_cluster_id: str,
+        pair: PairController | None,
     ) -> None:  # fmt: skip
         self._me = me
         self._local = local
@@ -60,6 +64,8 @@ class AutomaticFailover:
         self._promotion = promotion
         self._follows = follows
         self._new_cluster_id = new_cluster_id
+        self._pair = pair
+        self.off = False
         self.waits_for = ""
         self.trouble = False
         self._stopped = ""
@@ -74,6 +80,27 @@ class AutomaticFailover:
     def stop(self, reason: str) -> None:
         """An operator has decided otherwise. It goes on once this node has followed a primary."""
         self._stopped = reason
+        self._heed_order()
+
+    def switch(self, *, on: bool, now: float) -> None:
+        """An operator wants this node to promote itself, as configured, or never."""
+        self.off = not on
+        self.look(now)
+
+    def go_on(self) -> None:
+        """An operator has taken an order back."""
+        self._stopped = ""
+        self._heed_order()
+
+    def look(self, now: float) -> None:
+        """Something has changed that may matter."""
+        if not self._refused_for:
+            self._look_at = min(self._look_at, now)
+        self.settle(now)
+
+    def _heed_order(self) -> None:
+        if self._pair is not None:
+            self._pair.ordered = bool(self._stopped)
 
     def wait_until(self, time: float) -> None:
         """Another node is to serve by then."""
@@ -86,8 +113,9 @@ class AutomaticFailover:
         backup = self._follows()
         if backup is None or backup.linked:
             self._stopped, self._refused_for, self._not_before, self._told = "", 0.0, 0.0, ""
+            self._heed_order()
         if not self._at_work():
-            self.waits_for, self.trouble = self._stopped, False
+            self.waits_for, self.trouble = OFF if self.off else self._stopped, False
             self._willing_since, self._saw_it_over = None, False
             return
         if self._began:
@@ -100,7 +128,8 @@ class AutomaticFailover:
     def timers(self, now: float) -> None:
         if self._at_work() and now >= max(self._look_at, self._not_before):
             self._look_at = now + SILENCE
-            self._keeper.read(self._read, now)
+            if not self._keeper.read(self._read, now):
+                self._read(Outcome.DONE, self._local.record, now, now)
 
     def next_deadline(self) -> float | None:
         return max(self._look_at, self._not_before) if self._at_work() else None
@@ -108,7 +137,8 @@ class AutomaticFailover:
     def _at_work(self) -> bool:
         backup = self._follows()
         alone = backup is not None and not backup.linked
-        return alone and not self._promotion.active and not self._stopped
+        stopped = self.off or (bool(self._stopped) and self._pair is None)
+        return alone and not self._promotion.active and not stopped
 
     # -- deciding
 
@@ -117,21 +147,23 @@ class AutomaticFailover:
             return
         self._look_at = now + (LOOK if outcome is Outcome.DONE else SILENCE)
         self.trouble = outcome is not Outcome.DONE
-        self.waits_for = self._hindrance(outcome, held)
+        self.waits_for = self._hindrance(outcome, held, now)
         if self.waits_for:
             self._willing_since = None
             return
         if self._willing_since is None:
             self._willing_since = now
-        turn = self._willing_since + TURN * self._peers.listed_before(self._rivals(held))
+        turn = self._willing_since + TURN * self._before(held, now)
         if now < turn:
             self.waits_for = "another node is to be promoted first"
             self._look_at = min(self._look_at, turn)
             return
         self._begin(now, held)
 
-    def _hindrance(self, outcome: Outcome, held: InSyncRecord | None) -> str:
+    def _hindrance(self, outcome: Outcome, held: InSyncRecord | None, now: float) -> str:
         """Why nobody is to be promoted here and now; "" if this node may."""
+        if self._pair is not None and not self._keeper.arbitrates:
+            return self._pair.hindrance(now) or self._rules()
         if outcome is not Outcome.DONE:
             said = authority_trouble(self._keeper.trouble).sentence
             return with_next(said, "see that it runs and can be reached from here; this node goes on asking")
@@ -150,10 +182,21 @@ class AutomaticFailover:
                 owner = held.owner_name
                 said = f"for the authority {owner} is still there: it serves, or hangs"
                 return with_next(said, f"if {owner} hangs, end it, or promote this node")
+        return self._rules()
+
+    def _rules(self) -> str:
+        """Why this node may not be promoted; "" if it may."""
         if other := self._promotion.other_attempt():
             return f"{other} is being promoted"
         verdict = self._promotion.judge()
         return "" if verdict.granted else verdict.sentence
+
+    def _before(self, held: InSyncRecord | None, now: float) -> int:
+        """How many nodes have their turn before this one."""
+        if self._pair is not None:
+            row = self._pair.row(now)
+            return int(row is not None and row.then is Wanted.AFTER_A_TURN)
+        return self._peers.listed_before(self._rivals(held))
 
     def _rivals(self, held: InSyncRecord | None) -> set[str]:
         """Ids of the nodes that may think the same now."""
@@ -165,8 +208,11 @@ class AutomaticFailover:
         least, most = RETRY
         self._refused_for = min(max(least, 2 * self._refused_for), most)
         self._willing_since, self._look_at = None, now + self._refused_for
+        pair = self._pair if not self._keeper.arbitrates else None
         if held is None:
             said = codes.SERVES_FIRST.say()
+        elif pair is not None:
+            said = codes.PAIR_TAKES_OVER.say(why=pair.why(now))
         elif self._promotion.seems_over(held):
             said = codes.TAKES_OVER.say(primary=held.owner_name, why="it does not serve any more")
         else:
@@ -175,6 +221,8 @@ class AutomaticFailover:
             self._out.log(said)
         self._told, self._began = said.sentence, True
         gone = held.owner.node_id if held is not None else ""
+        if pair is not None:
+            gone = pair.gone(now)
         self._promotion.begin(
             None, self._new_cluster_id, now, force_lossy=False, fenced=False, gone=gone
         )  # fmt: skip

@@ -36,6 +36,7 @@ def evidence_of(
     copies: Sequence[str],
     served: tuple[str, float] | None,
     left_out: str,
+    silent: bool,
 ) -> Evidence:
     """What a promotion of this node is judged by."""
     return Evidence(
@@ -59,4 +60,5 @@ def evidence_of(
             (served[0], max(0.0, now - served[1])) if served is not None and served[0] != me.name else None
         ),
         left_out=left_out,
+        silent=silent,
     )

@@ -44,9 +44,11 @@ class Introductions:
         self._peers = peers
 
     def document(
-        self, epoch: int, position: Position, *, promoting: bool, output_fenced: bool, follows: str
-    ) -> dict[str, Any]:
-        """How this node stands, as it tells others."""
+        self, epoch: int, position: Position, *, promoting: bool, output_fenced: bool, follows: str,
+        controller: dict[str, Any],
+    ) -> dict[str, Any]:  # fmt: skip
+        """How this node stands, as it tells others. `controller`: role, state and clients in a pair that
+        decides by itself; else empty."""
         lineage = self._lineage
         told = hello_answer(
             self._me,
@@ -60,7 +62,7 @@ class Introductions:
             promoting=promoting,
             output_fenced=output_fenced,
         )
-        return told | {"follows": follows}
+        return told | {"follows": follows} | controller
 
     def ask(self, peer: int, document: dict[str, Any]) -> None:
         """Say how this node stands, and ask the same."""

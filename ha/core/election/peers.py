@@ -65,6 +65,9 @@ class Peers:
         self.by_address = {a: PeerAddress(a) for a in addresses}
         self._public = dict(zip(addresses, public or addresses, strict=True))
         self.answers: dict[str, PeerAnswer] = {}
+        self.listens_since = 0.0
+        """Silence is none before that: this process has just started, or stood still."""
+        self._heard_at: dict[str, float] = {}
         self.question = 0
         """Goes out with each hello and comes back: an answer to a hello of before is none to the question of
         now."""
@@ -131,12 +134,17 @@ class Peers:
     def heard(self, answer: PeerAnswer, now: float) -> None:
         """What a node said of itself, asked or not."""
         self.answers[answer.node_id] = answer
+        self._heard_at[answer.node_id] = now
         if answer.serving:
             self.heard_to_serve(answer.name, now)
         elif answer.follows:
             self.heard_to_serve(answer.follows, now)
         elif self.served is not None and self.served[0] == answer.name:
             self.served = None
+
+    def heard_at(self, node_id: str | None) -> float:
+        """When that node said something of itself last; if it never has, since when this one listens."""
+        return max(self.listens_since, self._heard_at.get(node_id or "", 0.0))
 
     def heard_to_serve(self, name: str, now: float) -> None:
         """That node serves, as it says, or another one does, or its link tells."""

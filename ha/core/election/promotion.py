@@ -42,14 +42,14 @@ class Promotion:
 
     `following`: the role until now. `ask_all` says hello to every peer that this node has dialed. `serve`
     changes roles: the record is committed, and no earlier owner confirms any more; why confirms are held for
-    want of backups, or "".
+    want of backups, or "". `gone`: in a pair that decides by itself, the other node is gone.
     """
 
     def __init__(
         self, me: OwnIdentity, tuning: Tuning, membership: Membership, local: LocalRecord, clocks: Clocks,
         outbox: Outbox, authority: Authority, keeper: RecordKeeper, peers: Peers, lineage: Lineage,
         position: Callable[[], Position], following: Callable[[], Backup | None], ask_all: Callable[[], None],
-        serve: Callable[[Attempt, float], Coded | None],
+        serve: Callable[[Attempt, float], Coded | None], gone: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._me = me
         self._tuning = tuning
@@ -65,6 +65,7 @@ class Promotion:
         self._following = following
         self._ask_all = ask_all
         self._serve = serve
+        self._gone = gone
         self._rules = Rules(
             me, tuning.peer_patience, tuning.authority_patience, tuning.lease, authority.ARBITRATES
         )
@@ -109,7 +110,7 @@ class Promotion:
             self._me, self._tuning, self._membership.status, self._local, self._clocks.now, newest,
             self._lineage.cluster_id, self._following(), self._position(), answers,
             unanswered, self._peers.foreign_peers(), self._peers.copies(mine=True),
-            self._peers.served, self._peers.left_out(),
+            self._peers.served, self._peers.left_out(), self._gone(),
         )  # fmt: skip
 
     def cluster_peers(self) -> dict[str, PeerAnswer]:

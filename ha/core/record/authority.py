@@ -48,6 +48,12 @@ class PeerAnswer:
     """It serves, and cannot prove that it is the primary: clients get nothing from it."""
     follows: str = ""
     """The name of the primary to which it has a link; "" without one."""
+    role: str = ""
+    """In a pair that decides by itself: its `ha.role`."""
+    state: str = ""
+    """The same: the state of its controller."""
+    clients: int = 0
+    """Of applications, connected to it."""
     life: str = ""
     compatibility: Compatibility = field(default_factory=dict)
 
@@ -83,6 +89,8 @@ class Evidence:
     ack_timeout: float = 2.0
     served: tuple[str, float] | None = None
     """Which other node was heard to serve last, and how many seconds ago."""
+    silent: bool = False
+    """In a pair that decides by itself: the other node is gone, by its kernel's word or by its silence."""
     left_out: str = ""
     """Why this node's own address is not in its list, if it is not: a sentence."""
 

@@ -76,6 +76,9 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             promoting=bool(document.get("promoting", False)),
             output_fenced=bool(document.get("withheld", False)),
             follows=label(document.get("follows", "")),
+            role=label(document.get("role", "")),
+            state=label(document.get("state", "")),
+            clients=count(document.get("clients", 0)),
             compatibility=compatibility_from_json(document.get("terms", {})),
         )
     except (KeyError, TypeError, ValueError) as error:

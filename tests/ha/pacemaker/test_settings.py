@@ -32,5 +32,7 @@ def test_without_a_pair_there_is_nothing_to_record() -> None:
 
 
 def test_an_authority_that_there_is_not() -> None:
-    with pytest.raises(ConfigError, match=r"ha\.authority \(--set\): .*'manual', 'pacemaker' or 'etcd'"):
+    with pytest.raises(
+        ConfigError, match=r"ha\.authority \(--set\): .*'manual', 'pair', 'pacemaker' or 'etcd'"
+    ):
         load(None, ["ha.authority=register"])

@@ -24,7 +24,7 @@ class Judged:
         self.records = self.pair.checkers.records
         self.checker = Promotions11and19(
             self.pair.world.machines, self.records, self.pair.journal, self.pair.checkers.promotions.links,
-            self.pair.world.plan.timing,
+            self.pair.world.plan.timing, follows_silence=False,
         )  # fmt: skip
         self.a, self.b = identity(self.pair.a), identity(self.pair.b)
 

@@ -81,7 +81,7 @@ class Checkers:
         self.journal = journal
         self.counts: Counter[str] = Counter()
         self.records = Records(clock, machines, register)
-        self.serving = Serving8and9(machines, journal, alone=plan.authority == "manual")
+        self.serving = Serving8and9(machines, journal, alone=plan.authority in ("manual", "pair"))
         self.backwards = Backwards10()
         self.confirms = Confirms2and3and5(machines, journal, self.records, Confirmed(publishers))
         self.ledgers = (
@@ -90,7 +90,9 @@ class Checkers:
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
         links = LinkEnds(clock)
-        self.promotions = Promotions11and19(machines, self.records, journal, links, plan.timing)
+        self.promotions = Promotions11and19(
+            machines, self.records, journal, links, plan.timing, follows_silence=plan.authority == "pair"
+        )  # fmt: skip
         self.deliveries = Deliveries17and20and21and23(journal)
         self.single_active = SingleActive21(journal)
         self.troubles = Troubles(machines, register)

@@ -139,7 +139,7 @@ PACEMAKER = MANUAL | {
 }
 """What a cluster of the nodes themselves adds, or makes otherwise."""
 
-WEIGHTS = {"manual": MANUAL, "register": REGISTER, "etcd": REGISTER, "pacemaker": PACEMAKER}
+WEIGHTS = {"manual": MANUAL, "pair": MANUAL, "register": REGISTER, "etcd": REGISTER, "pacemaker": PACEMAKER}
 OFTEN = {
     "etcd": (Fault.PARTITION, Fault.STOP_PROCESS),
     "register": (Fault.PARTITION, Fault.USURP),
@@ -151,7 +151,7 @@ OFTEN = {
 def draw_faults(rng: Random, *, authority: str, nodes: int, all_durable: bool) -> tuple[FaultPlan, ...]:
     """One to four faults, of kinds that were drawn first: so that rare ones meet."""
     weights = WEIGHTS[authority]
-    arbitrated = authority != "manual"
+    arbitrated = authority not in ("manual", "pair")
     kinds = {kind: weight for kind, weight in weights.items() if rng.random() < 0.5}
     if arbitrated and rng.random() < 0.7:
         often = rng.choice(OFTEN[authority])
@@ -160,7 +160,7 @@ def draw_faults(rng: Random, *, authority: str, nodes: int, all_durable: bool) -
         # Whoever is to end, nobody knows when, may become the last that has what is not durable.
         kinds.pop(Fault.FAIL_DISK, None)
         kinds.pop(Fault.CRASH_IN_WRITE, None)
-    if Fault.CUT_LINK in kinds and authority == "manual":
+    if Fault.CUT_LINK in kinds and not arbitrated:
         # A link that is cut while both ends live, and a promotion in haste: nobody but a register can judge.
         kinds.pop(Fault.ASK_PROMOTION, None)
     if rng.random() < 0.8 or not kinds:

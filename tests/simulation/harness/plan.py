@@ -23,6 +23,10 @@ PACEMAKERS = 1 / 3
 """Part of the seeds whose authority is a cluster."""
 ETCD = 0.5
 """Part of the seeds with a register in which nodes promote themselves."""
+PAIRS = 0.5
+"""Part of the seeds with two nodes and without a register in which these promote themselves."""
+ARBITRATED = ("register", "etcd", "pacemaker")
+"""Authorities of which there is one for all nodes."""
 FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
 SPOILT_COPIES = 1 / 10
@@ -123,7 +127,7 @@ class RegisterPlan:
     takes: float = 0.0005
     patience: float = 1.0
     lease: float = 5.0
-    """Under `etcd`: the length of the owner's lease there."""
+    """Under `etcd`: the length of the owner's lease there. Under `pair`: how long a node may be silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,7 @@ class Plan:
     seed: int
     nodes: int
     authority: str
-    """`manual`, `register` or `pacemaker`."""
+    """`manual`, `pair`, `register`, `etcd` or `pacemaker`."""
     on_backup_loss: str
     min_backups: int
     timing: TimingPlan
@@ -281,6 +285,8 @@ def draw_plan(seed: int) -> Plan:
     leasing = Random(f"{seed}/etcd")
     if authority == "register" and leasing.random() < ETCD:
         authority = "etcd"
+    if authority == "manual" and nodes == 2 and Random(f"{seed}/pair").random() < PAIRS:
+        authority = "pair"
     ruled = draw_rule_users(Random(f"{seed}/rules"), Random(f"{seed}/policies"), cut_every=apart)
     rules = tuple(draw_more_rules(Random(f"{seed}/{user.name}/more rules"), user) for user in ruled)
     rules = (*rules, *draw_patient_user(Random(f"{seed}/patient user"), cut_every=apart))

@@ -36,7 +36,7 @@ from tests.simulation.harness.journal import Journal, Line, Violation
 from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Address, Network
 from tests.simulation.harness.operator import Management, Operator
-from tests.simulation.harness.plan import ControllerPlan, LinkPlan, Plan
+from tests.simulation.harness.plan import ARBITRATED, ControllerPlan, LinkPlan, Plan
 from tests.simulation.harness.register import Register
 from tests.simulation.pacemaker.authority import PacemakerAuthority
 from tests.simulation.pacemaker.cluster import Cluster
@@ -63,10 +63,10 @@ class World:
         settings = ha_settings(plan, addresses)
         self.machines = [
             Machine(
-                self.clock, self.network, plan.random(f"machine/{machine.name}"), machine, address, settings,
-                self._output,
+                self.clock, self.network, plan.random(f"machine/{machine.name}"), machine, address,
+                replace(settings, role=role), self._output,
             )
-            for machine, address in zip(plan.machines, addresses, strict=True)
+            for machine, address, role in zip(plan.machines, addresses, roles(plan), strict=True)
         ]  # fmt: skip
         for machine in self.machines:
             machine.large_message = plan.link.large_message
@@ -85,7 +85,7 @@ class World:
         self.movers = {m.name: Mover(around, m) for m in plan.movers}
         self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
         self.actors += [*self.movers.values(), *self.rule_users]
-        self.arbitrated = plan.authority != "manual"
+        self.arbitrated = plan.authority in ARBITRATED
         self.cluster: Cluster | None = None
         self.register: Register | PacemakerAuthority
         self.manager: ResourceManager | None = None
@@ -106,7 +106,7 @@ class World:
             self.register = Register(self.clock, self.network, plan.register, plan.random)
         self.operator: Management
         self.controllers: list[Controller] = []
-        if self.arbitrated:
+        if plan.authority != "manual":
             self.operator = Management(self.clock, self.network, "operator")
             self.controllers = [self._controller(controller) for controller in plan.controllers]
         else:
@@ -382,6 +382,15 @@ class Settings(HaSettings):
             checkpoint_queues=link.quiesce_queues, checkpoint_most=link.quiesce_most,
             contents_window=link.contents_window, contents_piece=link.contents_window // 64,
         )  # fmt: skip
+
+
+def roles(plan: Plan) -> list[str]:
+    """`ha.role` of each node."""
+    if plan.authority != "pair":
+        return [""] * plan.nodes
+    names = ["primary", "backup"]
+    plan.random("roles").shuffle(names)
+    return names
 
 
 def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:

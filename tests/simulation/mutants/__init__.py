@@ -16,6 +16,7 @@ from tests.simulation.mutants import (
     events,
     lease,
     pacemaker,
+    pair,
     promotion,
     queues,
     record,
@@ -28,7 +29,8 @@ from tests.simulation.mutants import (
 from tests.simulation.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *pacemaker.MUTANTS, *promotion.MUTANTS,
+    *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *pacemaker.MUTANTS, *pair.MUTANTS,
+    *promotion.MUTANTS,
     *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS,
     *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS,

@@ -37,7 +37,8 @@ class Promotions11and19:
     their nodes has come up; none of them has more on its disk).
     Where nobody arbitrates (`manual`), one in the record has to have seen the end of its primary: that
     answers and does not serve, or has stepped down, or its link was closed, and not by silence, while the
-    last acknowledgement was younger than `ack_timeout`.
+    last acknowledgement was younger than `ack_timeout`. Under `pair` it may have gone silent, if the old
+    primary is dead then, or stopped.
     19: nor is the copy one that was being changed when its node stopped; and one that is, and that no record
     counts on, is marked so on its disk.
 
@@ -49,8 +50,9 @@ class Promotions11and19:
 
     def __init__(
         self, machines: Sequence[Machine], records: Records, journal: Journal, links: LinkEnds,
-        timing: TimingPlan,
+        timing: TimingPlan, *, follows_silence: bool,
     ) -> None:  # fmt: skip
+        self.follows_silence = follows_silence
         self.machines = machines
         self.journal = journal
         self.records = records
@@ -153,6 +155,8 @@ class Promotions11and19:
                 return  # it was asked before the lease was waited out
         link = self.links.of(promotion.machine)
         why = "no link of it ended" if link is None else link.lacks(old.machine.name, self.timing.ack_timeout)
+        if self.follows_silence and link is not None and link.ended is not None and not link.answered:
+            why = "" if old.died is not None or old.machine.paused else why
         if why:
             raise Violation(
                 11, f"{promotion.machine.name} is promoted unforced in place of {old.machine.name}, and {why}"

@@ -101,6 +101,7 @@ UNREACHABLE: Mapping[Entry, str] = {
         ],
         SOUND_CIBS,
     ),
+    (watching.REFUSED, "no-controller"): "nobody asks a controller there",
     (watching.REFUSED, "promote-not-listed"): "each node is in its own list",
     (watching.REFUSED, "promote-excluded"): "its own copy does not name it any more",
 }  # fmt: skip
@@ -137,6 +138,8 @@ RARE: Mapping[Entry, str] = {
             (watching.REFUSED, "the authority has epoch … of …"),
             (watching.REFUSED, "promote-undecided"),
             (watching.REFUSED, "promote-authority-silent"),
+            (watching.REFUSED, "promote-authority-fails"),
+            (watching.REFUSED, "switchover-authority-away"),
             (
                 watching.REFUSED,
                 "promote-register-behind",

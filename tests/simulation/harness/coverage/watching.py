@@ -25,6 +25,7 @@ from ha.core.backup.backup import Backup
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
 from ha.core.election import attempt, manual, peer_methods, register, switchover
 from ha.core.election import plan as plans
+from ha.core.election.pair import authority as pair_authority
 from ha.core.election.promotion import Promotion
 from ha.core.election.switchover import Switchover
 from ha.core.ha_broker import HaBroker
@@ -32,6 +33,7 @@ from ha.core.membership import Membership
 from ha.core.primary import primary, remote_backup
 from ha.core.primary.primary import Primary
 from ha.core.primary.remote_backup import Phase, RemoteBackup
+from ha.core.record import record_keeper
 from ha.core.record.record_keeper import Outcome, RecordKeeper
 from ha.core.refusal import NEXT
 from ha.core.wire import hello
@@ -78,10 +80,11 @@ REFUSALS = (
     + arguments_of([ha_broker], frozenset({"give_up"}), 0)
     + arguments_of([ha_broker], frozenset({"refused"}), 1)
     + returns_of(attempt, "waits_for")
+    + returns_of(record_keeper, "authority_trouble")
     + arguments_of([switchover, plans], frozenset({"_reply", "_over", "Reply", "End"}), 1, coded=True)
     + arguments_of([ha_broker, switchover, plans], frozenset({"with_next"}), 0)
 )
-GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
+GRANTS = arguments_of([manual, register, pair_authority], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal") + returns_of(hello, "_clash")
 HINDRANCES = arguments_of([plans], frozenset({"_taken_back"}), 1) + returns_of(switchover, "_missing")
 LOSSES = (

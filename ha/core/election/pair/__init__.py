@@ -1,0 +1,1 @@
+"""The pair controller of OpenAMQ: two nodes decide by themselves which one serves."""

@@ -1,0 +1,338 @@
+"""Two nodes that decide by themselves which one serves, with clients, crashes and silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.peer import Peer
+from ha.core import codes
+from tests.ha.client import Client
+from tests.ha.election.test_automatic import confirming, ready, serving
+from tests.ha.pair import Host, Pair
+
+
+def two(**settings: Any) -> Pair:
+    pair = Pair(authority="pair", **settings)
+    for host, role in zip(pair.hosts, ("primary", "backup"), strict=True):
+        host.settings["role"] = role
+    return pair
+
+
+def up(**settings: Any) -> Pair:
+    """a serves, b is in sync."""
+    pair = two(**settings)
+    pair.start()
+    pair.until(lambda: serving(pair) == "a" and ready(pair, pair[1]))
+    pair.run(0.5)
+    return pair
+
+
+def client(pair: Pair, host: Host) -> Client:
+    return Client("c", host, pair.now)
+
+
+def clients_come(pair: Pair, host: Host, seconds: float) -> None:
+    """One client after the other tries to get in there, until that node serves or the time is over."""
+    end = pair.now + seconds
+    while pair.now < end and host.status not in ("recovering", "active"):
+        client(pair, host)
+        pair.run(0.5)
+
+
+def controller(host: Host) -> dict[str, Any]:
+    found: dict[str, Any] = host.running.status()["controller"]
+    return found
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("delay", [0.0, 0.3, 30.0])
+def test_a_fresh_pair_serves_by_itself_whichever_starts_first(first: int, delay: float) -> None:
+    pair = two()
+    pair.start(pair[first])
+    pair.run(delay)
+    assert serving(pair) == ""
+    pair.start(pair[1 - first])
+    pair.until(lambda: serving(pair) == "a" and ready(pair, pair[1]), limit=3.0)
+    assert pair[0].told(codes.SERVES_FIRST)
+
+
+def test_status_tells_how_both_stand() -> None:
+    pair = up()
+    waiting = client(pair, pair[0])
+    pair.run(1.5)
+    found = controller(pair[0])
+    assert found | {"since": None} == {
+        "role": "primary", "state": "active", "wanted": "active", "clients": 1, "votes": 0,
+        "peer": {"name": "b", "role": "backup", "state": "passive", "clients": 0},
+        "since": None, "running": True, "reason": "",
+    }  # fmt: skip
+    assert pair.wall // 1000 - 5 < found["since"] < pair.wall // 1000
+    found = controller(pair[1])
+    assert (found["state"], found["wanted"], found["peer"]["state"]) == ("passive", "passive", "active")
+    assert found["peer"]["clients"] == 1 and not waiting.gone
+
+
+def probe(pair: Pair, host: Host) -> None:
+    """A port that is opened and closed, as HAProxy does."""
+    host.running.accept(Peer("127.0.0.1", 40001, loopback=True), pair.now).lost(pair.now)
+
+
+def stranger(pair: Pair, host: Host) -> None:
+    Client("x", host, pair.now, "guest:wrong")
+
+
+def operator(pair: Pair, host: Host) -> None:
+    assert pair.ask(host, "status")["ok"]
+
+
+def test_a_killed_primary_is_followed_once_a_client_comes() -> None:
+    pair = up()
+    pair.kill(pair[0])
+    pair.run(1.0)
+    for each in (probe, stranger, operator):
+        each(pair, pair[1])
+        pair.run(20.0)
+        assert serving(pair) == "", each.__name__
+    assert controller(pair[1])["reason"].startswith(
+        "a is gone: this node takes over as soon as a client comes to it; next: "
+    )
+    begun = pair.now
+    waiting = client(pair, pair[1])
+    pair.until(lambda: serving(pair) == "b")
+    assert pair.now - begun < 0.3
+    pair.run(1.0)
+    assert waiting.conn in pair[1].running.broker.connections
+    assert pair[1].told(codes.PAIR_TAKES_OVER) == [
+        "takes over: the other node is gone, and clients come here"
+    ]
+
+
+def test_the_kernels_word_counts_at_once() -> None:
+    pair = up()
+    begun = pair.now
+    pair.kill(pair[0])
+    client(pair, pair[1])
+    pair.until(lambda: serving(pair) == "b")
+    assert pair.now - begun < 0.5
+
+
+@pytest.mark.parametrize("timeout", [1.0, 5.0, 20.0])
+def test_silence_is_waited_out(timeout: float) -> None:
+    pair = up(failover_timeout=timeout)
+    begun = pair.now
+    pair.kill(pair[0], clean=False)
+    pair.separate(*pair.hosts)
+    client(pair, pair[1])
+    pair.until(lambda: serving(pair) == "b", limit=timeout + 2)
+    assert timeout - 1.0 < pair.now - begun < timeout + 0.3
+
+
+def test_silence_without_a_client_is_nothing() -> None:
+    pair = up()
+    pair.kill(pair[0], clean=False)
+    pair.separate(*pair.hosts)
+    pair.run(60.0)
+    assert serving(pair) == ""
+
+
+def test_there_is_no_failback() -> None:
+    pair = up()
+    pair.kill(pair[0])
+    clients_come(pair, pair[1], 5.0)
+    pair.start(pair[0])
+    pair.until(lambda: ready(pair, pair[0]))
+    pair.run(120.0)
+    assert serving(pair) == "b"
+
+
+def test_a_restarted_empty_primary_never_goes_over_a_full_backup() -> None:
+    """It was so quick that no client noticed: the backup serves, without a vote."""
+    pair = up()
+    pair.kill(pair[0])
+    pair.start(pair[0])
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+    assert not pair[0].told(codes.PAIR_TAKES_OVER)
+    assert pair[1].told(codes.PAIR_TAKES_OVER) == ["takes over: the other node has started again"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_both_lose_power_and_serve_again_once_both_are_back(first: int) -> None:
+    pair = up()
+    for host in pair.hosts:
+        pair.kill(host)
+    pair.start(pair[first])
+    clients_come(pair, pair[first], 10.0)
+    assert serving(pair) == ""  # the other one may have more
+    pair.start(pair[1 - first])
+    pair.until(lambda: len(serving(pair)) == 1)
+    assert serving(pair) == "a"
+
+
+def test_a_node_that_was_alone_serves_alone_again() -> None:
+    """The record says that the other one lacks something; it is broken hardware, say."""
+    pair = up()
+    pair.kill(pair[1])
+    pair.run(5.0)
+    pair.kill(pair[0])
+    pair.start(pair[0])
+    pair.run(20.0)
+    assert serving(pair) == ""
+    clients_come(pair, pair[0], 10.0)
+    assert serving(pair) == "a"
+
+
+def test_whichever_has_more_serves_after_a_power_loss() -> None:
+    pair = up()
+    pair.kill(pair[0])
+    clients_come(pair, pair[1], 5.0)
+    pair.kill(pair[1])
+    pair.start()
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+
+
+def test_equal_roles_are_refused() -> None:
+    pair = two()
+    pair[1].settings["role"] = "primary"
+    pair.start()
+    pair.run(10.0)
+    assert serving(pair) == ""
+    assert controller(pair[0])["reason"].startswith("b has ha.role = primary, too; next: give one of the two")
+    assert pair[0].told(codes.ROLES_EQUAL) == ["b has ha.role = primary, too"]
+
+
+def test_a_node_that_was_stopped_takes_its_own_silence_for_none() -> None:
+    pair = up()
+    pair[1].frozen = True
+    pair.run(20.0)
+    pair[1].frozen = False
+    client(pair, pair[1])
+    pair.run(20.0)
+    assert confirming(pair) == "a" == serving(pair)
+    pair.until(lambda: ready(pair, pair[1]))
+
+
+def test_a_frozen_primary_is_followed_and_wakes_as_a_backup() -> None:
+    pair = up()
+    pair[0].frozen = True
+    clients_come(pair, pair[1], 20.0)
+    assert serving(pair).endswith("b")
+    pair[0].frozen = False
+    end = pair.now + 5.0
+    while pair.now < end:
+        pair.run(0.05)
+        assert confirming(pair) == "b"
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+
+
+def test_a_cut_without_clients_at_the_backup_changes_nothing() -> None:
+    pair = up()
+    pair.separate(*pair.hosts)
+    pair.run(60.0)
+    assert confirming(pair) == "a" == serving(pair)
+    pair.heal()
+    pair.until(lambda: ready(pair, pair[1]))
+
+
+def test_two_primaries_find_each_other_and_the_loser_keeps_its_messages_apart() -> None:
+    """The network is cut, and clients come to both sides: what `pair` without a witness cannot tell."""
+    pair = up()
+    pair.declare(pair[0], "q")
+    pair.publish(pair[0], "q", "x")
+    pair.run(1.0)
+    pair.separate(*pair.hosts)
+    clients_come(pair, pair[1], 20.0)
+    assert serving(pair) == "ab"
+    pair.publish(pair[0], "q", "yz")
+    pair.publish(pair[1], "q", "u")
+    pair.run(3.0)
+    pair.heal()
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+    assert pair.contents(pair[1], "q") == "xu"
+    assert pair[0].running.status()["quarantined"] == 2
+
+
+def test_a_link_that_flaps_moves_nothing() -> None:
+    pair = up()
+    for _ in range(50):
+        pair.reset(*pair.hosts)
+        client(pair, pair[1])
+        pair.run(0.7)
+    assert serving(pair) == "a"
+
+
+def test_passive_is_a_switchover_and_the_other_one_serves() -> None:
+    pair = up()
+    assert pair.ask(pair[0], "controller", do="passive")["ok"]
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+    pair.run(60.0)
+    assert serving(pair) == "b"
+    assert pair.ask(pair[1], "controller", do="passive")["ok"]
+    pair.until(lambda: serving(pair) == "a")
+
+
+def test_a_passive_node_that_is_ordered_so_stays_passive() -> None:
+    pair = two()
+    pair.start(pair[0])
+    pair.run(0.3)
+    assert pair.ask(pair[0], "controller", do="passive")["reason"] == "a stays passive"
+    pair.start(pair[1])
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+    assert controller(pair[0])["state"] == "passive"  # it has followed a primary: the order is fulfilled
+
+
+def test_both_ordered_passive_one_serves_all_the_same() -> None:
+    pair = two()
+    pair.start()
+    for host in pair.hosts:
+        host.running.manage("controller", {"do": "passive"}, lambda answer: None, pair.now)
+    pair.until(lambda: serving(pair) == "a")
+
+
+def test_stopped_it_is_like_manual() -> None:
+    pair = up()
+    assert pair.ask(pair[1], "controller", do="stop")["ok"]
+    pair.kill(pair[0])
+    clients_come(pair, pair[1], 10.0)
+    assert serving(pair) == "" and not controller(pair[1])["running"]
+    assert controller(pair[1])["reason"] == (
+        "an operator has stopped the controller; next: understudy controller start"
+    )
+    assert pair.ask(pair[1], "controller", do="start")["ok"]
+    clients_come(pair, pair[1], 5.0)
+    assert serving(pair) == "b"
+
+
+def test_active_takes_an_order_back_and_promotes() -> None:
+    pair = up()
+    pair.kill(pair[0])
+    pair.run(1.0)
+    assert pair.ask(pair[1], "controller", do="passive")["ok"]
+    assert controller(pair[1])["state"] == "ordered"
+    assert pair.ask(pair[1], "controller", do="active")["ok"]
+    assert serving(pair) == "b"
+
+
+def test_without_a_controller_it_is_refused() -> None:
+    pair = Pair()
+    pair.up()
+    answer = pair.ask(pair[0], "controller", do="stop")
+    assert (answer["ok"], answer["code"]) == (False, "no-controller")
+    assert "controller" not in pair[0].running.status()
+
+
+def test_clients_wait_while_nobody_is_known_to_serve() -> None:
+    """Pending, and passive with a primary that is not heard: the client is held, and let in or refused."""
+    pair = up()
+    pair.kill(pair[0], clean=False)
+    pair.separate(*pair.hosts)
+    pair.run(3.4)  # its link is lost, and the primary is not yet silent for too long
+    waiting = client(pair, pair[1])
+    pair.run(0.5)
+    assert not waiting.gone and serving(pair) == ""
+    pair.until(lambda: serving(pair) == "b")
+    pair.run(0.5)
+    waiting.begin(pair.now)
+    pair.run(0.2)
+    assert not waiting.gone

@@ -1,0 +1,59 @@
+"""Mutants of the pair controller: what a node that promotes itself must not take for the end of the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ha.core import codes
+from ha.core.backup.backup import Backup
+from ha.core.effects import ClosePeer
+from ha.core.election.pair.controller import PairController
+from ha.core.election.peers import PeerAddress
+from ha.core.record.link_end import LinkEnd
+from tests.simulation.mutants.mutant import Mutant, Patch
+
+
+def _at_first_sight(timers: Any) -> Any:
+    def broken(self: Backup, now: float) -> None:
+        limit = self._silence()
+        if self.peer is not None and now - self.last_heard > limit:
+            peer = self.peer
+            self._out.warn(codes.LINK_SILENT.say(primary=self.primary_name, seconds=limit))
+            self.peer_lost(peer, False, now)
+            self._out.do(ClosePeer(peer, 320, "CONNECTION_FORCED - silent"))
+
+    return broken
+
+
+def _no_connection(offline: Any) -> Any:
+    def broken(self: PairController, entry: PeerAddress, now: float) -> bool:
+        return entry.peer is None or bool(offline(self, entry, now))
+
+    return broken
+
+
+def _however_it_ended(proves: Any) -> Any:
+    return lambda self, ack_timeout: True
+
+
+MUTANTS = (
+    Mutant(
+        "a stopped backup takes its own silence for the primary's",
+        "A backup that was stopped wakes, finds its primary silent before it reads what is in its sockets, "
+        "and misses that it was excluded.",
+        (1, 11),
+        (Patch(Backup, "timers", _at_first_sight),),
+        because="1 if something was confirmed without it, 11 if not.",
+    ),
+    Mutant(
+        "a broken connection is a dead node",
+        "Two nodes lose their connections, both live, and a client makes the backup a second primary. (Ways "
+        "to split brain of Artemis' replication, without a quorum.)",
+        (8, 11),
+        (
+            Patch(PairController, "_offline", _no_connection),
+            Patch(LinkEnd, "proves_the_end", _however_it_ended),
+        ),
+        because="8 while both serve, 11 when the promotion is looked at first.",
+    ),
+)
