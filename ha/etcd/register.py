@@ -20,10 +20,11 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn
 
-from ha.core.record.in_sync_record import RecordVersion
+from ha.core.errors import LinkError
+from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, record_from_json
 
 TXN = "/v3/kv/txn"
 GRANT, KEEP_ALIVE, REVOKE = "/v3/lease/grant", "/v3/lease/keepalive", "/v3/lease/revoke"
@@ -84,23 +85,26 @@ class Held:
     """What etcd holds. `revision`: at which the record was last changed, 0 if there is none. `owner`: what
     the owner's key says, None if its lease has run out."""
 
-    record: Json | None
+    record: InSyncRecord | None
     revision: int
     owner: str | None
 
     @property
+    def record_owner(self) -> str | None:
+        """The owner of the record, as the owner's key would name it."""
+        return None if self.record is None else "{} {}".format(*self.record.owner)
+
+    @property
     def owner_gone(self) -> bool:
-        return self.record is not None and self.owner != owner_of(self.record)
+        return self.record is not None and self.owner != self.record_owner
 
     @property
     def version(self) -> RecordVersion | None:
-        """Raises Unreadable."""
-        if self.record is None:
-            return None
-        try:
-            return RecordVersion(int(self.record["epoch"]), int(self.record["revision"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise Unreadable(f"it lacks {error}") from None
+        return None if self.record is None else self.record.version
+
+    def answer(self, outcome: Literal["done", "conflict"]) -> EtcdAnswer:
+        """With the record that is held."""
+        return EtcdAnswer(outcome, None if self.record is None else self.record.as_json())
 
 
 Procedure = Generator[Call, Json, EtcdAnswer]
@@ -111,7 +115,7 @@ _Leasing = Generator[Call, Json, bool]
 def read(keys: Keys) -> Procedure:
     """What the register holds."""
     held = yield from _look(keys)
-    return EtcdAnswer("done", held.record, held.owner_gone)
+    return replace(held.answer("done"), owner_gone=held.owner_gone)
 
 
 def renew(keys: Keys) -> Procedure:
@@ -122,13 +126,13 @@ def renew(keys: Keys) -> Procedure:
     held = yield from _look(keys)
     for _ in range(TRIES):
         there = held.owner == keys.owner and not new
-        if held.record is None or owner_of(held.record) != keys.owner or there:
-            return EtcdAnswer("done", held.record, held.owner_gone)
+        if held.record_owner != keys.owner or there:
+            return replace(held.answer("done"), owner_gone=held.owner_gone)
         if keys.lease is None:
             break
         done, held = yield from _transact(keys, held.revision, [_put_owner(keys)])
         if done:
-            return EtcdAnswer("done", held.record)
+            return held.answer("done")
     return EtcdAnswer("unknown", None)
 
 
@@ -137,14 +141,14 @@ def swap(keys: Keys, expected: RecordVersion | None, record: Mapping[str, Any]) 
     `conflict` has the record that is held; it may be this very record, from an earlier swap whose answer was
     lost."""
     held = yield from _look(keys)
-    if held.record == record or held.version != expected:
-        return EtcdAnswer("conflict", held.record)
+    if held.record == record_from_json(record) or held.version != expected:
+        return held.answer("conflict")
     yield from _keep_lease(keys)
     text = json.dumps(dict(record), separators=(",", ":"), sort_keys=True)
     done, now = yield from _transact(keys, held.revision, [_put(keys.record_key, text), _put_owner(keys)])
     if not done and keys.lease is None:
         return EtcdAnswer("unknown", None)
-    return EtcdAnswer("done" if done else "conflict", None if done else now.record)
+    return EtcdAnswer("done", None) if done else now.answer("conflict")
 
 
 def release(keys: Keys) -> Generator[Call, Json, None]:
@@ -152,15 +156,6 @@ def release(keys: Keys) -> Generator[Call, Json, None]:
     if keys.lease is not None:
         yield Call(REVOKE, {"ID": keys.lease})
         keys.lease = None
-
-
-def owner_of(record: Mapping[str, Any]) -> str:
-    """How the owner's key names the owner of a record. Raises Unreadable."""
-    try:
-        node_id, incarnation = record["owner"]
-    except (KeyError, TypeError, ValueError):
-        raise Unreadable("it names no owner") from None
-    return f"{node_id} {incarnation}"
 
 
 # -- single calls
@@ -231,16 +226,30 @@ def _held(keys: Keys, responses: object) -> Held:
         text, revision = _text(first[0].get("value", "")), _number(first[0]["mod_revision"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise Nonsense(f"not the answer to a transaction ({error})") from None
+    return Held(_record(text), revision, owner)
+
+
+def _record(text: str) -> InSyncRecord:
+    """Raises Unreadable for anything that no node writes."""
     try:
-        record = json.loads(text)
-    except ValueError:
+        document = json.loads(text, parse_float=_no_integer, parse_constant=_no_integer)
+        if not isinstance(document, dict):
+            raise Unreadable("it is no JSON object")
+        return record_from_json(document)
+    except Unreadable:
+        raise
+    except json.JSONDecodeError:
         raise Unreadable("it is no JSON") from None
     except RecursionError:
         raise Unreadable("it is nested too deep") from None
-    if not isinstance(record, dict):
-        raise Unreadable("it is no JSON object")
-    owner_of(record)
-    return Held(record, revision, owner)
+    except (LinkError, ValueError) as error:  # ValueError: of more digits than Python reads
+        if isinstance(error.__cause__, KeyError):
+            raise Unreadable(f"it lacks {error.__cause__}") from None
+        raise Unreadable("one of its values has a wrong type, or is out of range") from None
+
+
+def _no_integer(text: str) -> NoReturn:
+    raise Unreadable(f"it has {text:.40} in the place of an integer")
 
 
 def _coded(text: str) -> str:
@@ -252,5 +261,8 @@ def _text(value: str) -> str:
 
 
 def _number(value: Any) -> int:
-    """An int64, which JSON has as a string. ValueError or TypeError for anything else."""
-    return int(value)
+    """An int64, which JSON has as a string. Raises Nonsense."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):  # the last one of an infinity
+        raise Nonsense(f"{value!r:.40} in the place of an integer") from None

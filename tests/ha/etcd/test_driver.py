@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.core.record.in_sync_record import Incarnation, first_record
 from ha.etcd import codes
 from ha.etcd import driver as driver_module
 from ha.etcd.driver import MOST_WAITING, Etcd, EtcdDriver
@@ -20,7 +21,7 @@ from tests.ha.etcd.virtual import VirtualEtcd
 from understudy.shared.codes import Coded
 
 DEADLINE = 20.0
-RECORD = {"epoch": 1, "revision": 1, "owner": ["a", 1], "in_sync": [], "names": {}}
+RECORD = first_record("pair", 1, Incarnation("a", 1), "a").as_json()
 FIRST = AuthorityRequest(1, "swap", None, RECORD)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Generator
 from random import Random
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ha.core.record.in_sync_record import RecordVersion
+from ha.core.record.in_sync_record import Incarnation, RecordVersion, first_record
 from ha.etcd.register import Call, EtcdAnswer, Json, Keys, Nonsense, Unreadable, read, release, renew, swap
 from tests.ha.etcd.virtual import Entry, VirtualEtcd
 
@@ -23,7 +24,11 @@ def keys(node: str) -> Keys:
 
 
 def record(owner: str, epoch: int, revision: int = 1) -> Json:
-    return {"epoch": epoch, "revision": revision, "owner": [owner, 1], "in_sync": [], "names": {}}
+    return first_record("pair", epoch, Incarnation(owner, 1), owner).as_json() | {"revision": revision}
+
+
+def odd(**fields: object) -> str:
+    return json.dumps(record("a", 1) | fields)
 
 
 def run(etcd: VirtualEtcd, procedure: Generator[Call, Json, T]) -> T:
@@ -102,21 +107,41 @@ def test_a_planned_end_lets_the_lease_go_at_once() -> None:
 @pytest.mark.parametrize(
     ("value", "fault"),
     [
-        ("", "no JSON"),
+        ("", "it is no JSON"),
         ("[1]", "no JSON object"),
-        ("{}", "no owner"),
-        ('{"owner": 3}', "no owner"),
+        ("{}", "it lacks 'cluster_id'"),
         ("[" * 100_000, "nested too deep|no JSON"),
-        ('{"owner": ["a", 1], "epoch": "x", "revision": 1}', "lacks"),
+        (odd(owner=3), "wrong type"),
+        (odd(owner=["a", 1, 1]), "wrong type"),
+        (odd(in_sync=[["b", "x"]]), "wrong type"),
+        (odd(names=[]), "wrong type"),
+        (odd(epoch=None), "wrong type"),
+        (odd(epoch=-1), "out of range"),
+        (odd(revision=10**400), "out of range"),
+        (odd(epoch=0).replace(": 0", ": " + "9" * 5000), "out of range"),
+        (odd(revision=1.5), "1.5 in the place of an integer"),
+        (odd(epoch=float("inf")), "Infinity in the place of an integer"),
     ],
 )
 def test_a_key_that_holds_something_else_is_not_overwritten(value: str, fault: str) -> None:
     etcd, a = VirtualEtcd(), keys("a")
     put(etcd, "record", value)
     before = dict(etcd.keys)
-    with pytest.raises(Unreadable, match=fault):
-        run(etcd, swap(a, None, record("a", 1)))
+    for ask in (read(a), swap(a, None, record("a", 1)), swap(a, RecordVersion(1, 1), record("a", 2))):
+        with pytest.raises(Unreadable, match=fault) as caught:
+            run(etcd, ask)
+        assert len(str(caught.value)) < 100
     assert etcd.keys == before
+
+
+@pytest.mark.parametrize("time_to_live", [float("inf"), "x", None, []])
+def test_an_integer_of_etcd_that_is_none_is_named(time_to_live: object) -> None:
+    a = keys("a")
+    a.lease = "7"
+    procedure = renew(a)
+    next(procedure)
+    with pytest.raises(Nonsense, match="in the place of an integer"):
+        procedure.send({"result": {"TTL": time_to_live}})
 
 
 @pytest.mark.parametrize(
