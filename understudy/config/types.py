@@ -10,7 +10,6 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, InstanceOf, PlainSerializer
 
@@ -27,6 +26,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
 _SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30, "gib": 2**30}
 _SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
 _SOCKET_PATH_MAX = 107
+_ENDPOINT = re.compile(r"(https?)://([^/?#\s\\]*?)(:[^]:/?#]*)?/*", re.IGNORECASE)
 _PREFIX = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 
 
@@ -80,33 +80,29 @@ def parse_optional_address(value: Any) -> HostPort | None:
 
 
 def parse_endpoints(value: Any) -> tuple[str, ...]:
-    """`"http://H:P,https://H:P"` or a list of URLs without a path."""
-    urls = parse_names(value)
-    for url in urls:
-        found = urlsplit(url)
-        if found.scheme not in ("http", "https") or found.path.strip("/") or found.query or found.fragment:
-            raise ValueError(f"{shown_url(url)!r} is not a URL such as 'http://HOST:2379'")
-        if found.username is not None:
-            raise ValueError(f"{shown_url(url)!r} must not have a login: use ha.etcd.username")
-        try:
-            parse_address(found.netloc if found.port is not None else f"{found.netloc}:2379")
-        except ValueError as error:
-            raise ValueError(f"{shown_url(url)!r}: {error}") from None
-    urls = tuple(_with_port(url) for url in urls)
+    """`"http://H:P,https://H:P"` or a list of URLs without a path, a query and a fragment."""
+    urls = tuple(_endpoint(url) for url in parse_names(value))
     if len(set(urls)) < len(urls):
         raise ValueError("names an endpoint twice")
     return urls
 
 
-def _with_port(url: str) -> str:
-    """`scheme://host:port`, with etcd's port if it names none."""
-    found = urlsplit(url)
-    return f"{found.scheme}://{found.netloc}" + (":2379" if found.port is None else "")
+def _endpoint(url: str) -> str:
+    """`scheme://host:port`: the scheme in lower case, and etcd's port if the URL names none."""
+    if "@" in url:
+        raise ValueError(f"{shown_url(url)!r} must not have a login: use ha.etcd.username")
+    if (found := _ENDPOINT.fullmatch(url)) is None:
+        raise ValueError(f"{shown_url(url)!r} is not a URL such as 'http://HOST:2379'")
+    scheme, host, port = found.groups()
+    try:
+        return f"{scheme.lower()}://{parse_address(host + (port or ':2379'))}"
+    except ValueError as error:
+        raise ValueError(f"{shown_url(url)!r}: {error}") from None
 
 
 def shown_url(url: str) -> str:
     """As a message may show it: without a login, and not longer than 100 characters."""
-    return re.sub(r"//[^/@]*@", "//***@", url)[:100]
+    return re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)[:100]
 
 
 def parse_key_prefix(value: Any) -> str:

@@ -19,8 +19,15 @@ PAIR = ("ha.authority=etcd", BROKERS, f"ha.etcd.endpoints={URL}")
 def test_three_settings_are_enough() -> None:
     ha = load(None, PAIR).ha
     assert (ha.etcd.endpoints, ha.etcd.prefix, ha.failover_timeout) == ((URL,), "/understudy/pair", 5.0)
-    several = load(None, [*PAIR, f"ha.etcd.endpoints={URL}/,https://[::1]:2379"]).ha.etcd.endpoints
-    assert several == (URL, "https://[::1]:2379")
+    several = load(None, [*PAIR, f"ha.etcd.endpoints={URL}/,https://[::1]:2379,https://[::2]"])
+    assert several.ha.etcd.endpoints == (URL, "https://[::1]:2379", "https://[::2]:2379")
+
+
+def test_a_scheme_in_upper_case_is_the_same_scheme(tmp_path: Path) -> None:
+    ca = Authority(tmp_path).ca
+    etcd = load(None, [*PAIR, "ha.etcd.endpoints=HTTPS://etcd.example", f"ha.etcd.ca={ca}"]).ha.etcd
+    assert etcd.endpoints == ("https://etcd.example:2379",)
+    assert tls_context(etcd) is not None
 
 
 @pytest.mark.parametrize(
@@ -29,10 +36,21 @@ def test_three_settings_are_enough() -> None:
         ("ha.etcd.endpoints=", "is needed for ha.authority = 'etcd'"),
         ("ha.etcd.endpoints=etcd.example:2379", "is not a URL such as 'http://HOST:2379'"),
         ("ha.etcd.endpoints=http://etcd.example/v3", "is not a URL such as"),
+        *(
+            (f"ha.etcd.endpoints={URL}{end}", "is not a URL such as")
+            for end in ("?", "#", "/?", "?a=b", "#a")
+        ),
+        ("ha.etcd.endpoints=http://etcd\n.example:2379", "is not a URL such as"),
+        ("ha.etcd.endpoints=http://[::1", "'[::1' is not an address"),
+        ("ha.etcd.endpoints=http://::1:2379", "'::1:2379' is not an address"),
+        ("ha.etcd.endpoints=http://etcd.example:", "'etcd.example:' is not an address"),
         ("ha.etcd.endpoints=http://:2379", "'http://:2379'"),
         ("ha.etcd.endpoints=http://etcd.example:99999", "http://etcd.example:99999"),
-        (f"ha.etcd.endpoints={URL},{URL}/", "names an endpoint twice"),
-        ("ha.etcd.endpoints=http://me:secret@etcd.example:2379", "must not have a login"),
+        (f"ha.etcd.endpoints={URL},HTTP://etcd.example/", "names an endpoint twice"),
+        *(
+            (f"ha.etcd.endpoints=http://me:{word}@etcd.example:2379", "//***@etcd.example:2379' must not")
+            for word in ("secret", "@secret", "s/secret", "?secret", "#secret@")
+        ),
         ("ha.etcd.prefix=orders", "'orders' is not a prefix of keys"),
         ("ha.etcd.prefix=/", "'/' is not a prefix of keys"),
         ("ha.etcd.prefix=/a b", "is not a prefix of keys"),
