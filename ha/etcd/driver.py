@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -104,8 +105,10 @@ class EtcdDriver:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER))
         self._endpoint = 0
         self._token = ""
+        self._logging_in = asyncio.Lock()
+        self._logins = 0
         self._login_at = 0.0
-        self._login_fault = codes.REFUSED.say(endpoint="", fault="it has given no token")
+        self._login_fault: _Fault | None = None
         self._leasing = asyncio.Lock()
         self._waiting = 0
         self._said = codes.UNREACHABLE.say(faults="etcd has not answered yet")
@@ -175,14 +178,15 @@ class EtcdDriver:
         """Nothing that etcd answers stops the node."""
         try:
             answer = await self._run(procedure)
-            said = codes.ANSWERS.say(endpoint=self._host())
+            said = codes.ANSWERS.say(endpoint=self._host(self._endpoint))
         except _Fault as fault:
             answer, said = EtcdAnswer("unknown", None), fault.said
         except Unreadable as error:
             answer = EtcdAnswer("unknown", None)
             said = codes.UNREADABLE.say(key=self._keys.record_key, fault=error)
         except Exception as error:  # whatever it is, the node must have an answer
-            answer, said = EtcdAnswer("unknown", None), codes.FAULT.say(endpoint=self._host(), fault=error)
+            answer = EtcdAnswer("unknown", None)
+            said = codes.FAULT.say(endpoint=self._host(self._endpoint), fault=_line(error))
         self._said = said
         self._node.authority_stands(said.code == codes.ANSWERS.name, said)
         return answer, said
@@ -202,97 +206,121 @@ class EtcdDriver:
     async def _call(self, call: Call) -> Json:
         """Ask the endpoint that answered last, then each of the others once. Raises _Fault."""
         faults: list[_Fault] = []
-        for _ in self._etcd.endpoints:
-            asked = self._endpoint
+        first, count = self._endpoint, len(self._etcd.endpoints)
+        for at in ((first + step) % count for step in range(count)):
             try:
-                return await self._call_logged_in(call)
+                return await self._call_logged_in(at, call)
             except _Fault as fault:
                 if not fault.elsewhere:
                     raise
                 faults.append(fault)
-                if self._endpoint == asked:  # else another call has moved on meanwhile
-                    self._endpoint = (asked + 1) % len(self._etcd.endpoints)
+                if self._endpoint == at:  # else another call has moved on meanwhile
+                    self._endpoint = (at + 1) % count
         if len({fault.said.code for fault in faults}) == 1 and faults[0].said.code != codes.UNREACHABLE.name:
             raise faults[0]
-        told = codes.UNREACHABLE.say(faults="; ".join(fault.said.sentence for fault in faults))
-        raise _Fault(told, elsewhere=True)
+        told = dict.fromkeys(fault.said.sentence for fault in faults)
+        raise _Fault(codes.UNREACHABLE.say(faults="; ".join(told)), elsewhere=True)
 
-    async def _call_logged_in(self, call: Call) -> Json:
+    async def _call_logged_in(self, at: int, call: Call) -> Json:
+        """Raises _Fault."""
+        token = await self._log_in(at, "")
         try:
-            if self._etcd.username and not self._token:
-                await self._log_in()
-            return await self._post(call)
+            return await self._post(at, call, token)
         except _LoginNeeded:
-            await self._log_in()
+            if not self._etcd.username:
+                raise self._refused(at, "it needs a user (ha.etcd.username)") from None
+        token = await self._log_in(at, token)
         try:
-            return await self._post(call)
+            return await self._post(at, call, token)
         except _LoginNeeded:
-            self._token = ""
-            said = codes.REFUSED.say(endpoint=self._host(), fault="it needs a user (ha.etcd.username)")
-            raise _Fault(said, elsewhere=False) from None
+            raise self._refused(at, "it does not accept its own token") from None
 
-    async def _log_in(self) -> None:
-        """One that was refused is not tried again for LOGIN seconds: a password costs etcd CPU time."""
-        self._token = ""
+    async def _log_in(self, at: int, stale: str) -> str:
+        """A token other than `stale`; empty for an etcd without users. Raises _Fault.
+
+        Calls side by side share one login, and its fault. A login that was refused is not tried again for
+        LOGIN seconds: a password costs etcd CPU time.
+        """
         if not self._etcd.username:
-            return
-        if self._loop.time() < self._login_at:
-            raise _Fault(self._login_fault, elsewhere=False)
+            return ""
+        logins = self._logins
+        async with self._logging_in:
+            if self._token not in ("", stale):
+                return self._token
+            shared = self._logins > logins or self._loop.time() < self._login_at
+            if self._login_fault is not None and shared:
+                raise self._login_fault
+            try:
+                self._token, self._login_fault = await self._new_token(at), None
+            except _Fault as fault:
+                self._token, self._login_fault = "", fault
+                if not fault.elsewhere:
+                    self._login_at = self._loop.time() + LOGIN
+                raise
+            finally:
+                self._logins += 1
+            return self._token
+
+    async def _new_token(self, at: int) -> str:
         body = {"name": self._etcd.username, "password": self._etcd.password}
         try:
-            answer = await self._post(Call("/v3/auth/authenticate", body))
+            token = (await self._post(at, Call("/v3/auth/authenticate", body), "")).get("token")
         except _LoginNeeded:
-            answer = {}
-        except _Fault as fault:
-            if not fault.elsewhere:
-                self._login_fault, self._login_at = fault.said, self._loop.time() + LOGIN
-            raise
-        self._token = str(answer.get("token", ""))
+            token = None
+        if not isinstance(token, str) or not token or not token.isprintable():
+            raise self._refused(at, "it has given no token")
+        return token
 
-    async def _post(self, call: Call) -> Json:
-        url = self._etcd.endpoints[self._endpoint]
-        headers = {"Authorization": self._token} if self._token else {}
+    async def _post(self, at: int, call: Call, token: str) -> Json:
+        """Raises _Fault or _LoginNeeded."""
+        headers = {"Authorization": token} if token else {}
         secure: ssl.SSLContext | bool = self._etcd.tls if self._etcd.tls is not None else True
         try:
             async with self._http.post(
-                url + call.path, json=call.body, headers=headers, ssl=secure, allow_redirects=False
-            ) as response:
+                self._etcd.endpoints[at] + call.path, json=call.body, headers=headers, ssl=secure,
+                allow_redirects=False,
+            ) as response:  # fmt: skip
                 raw = await _whole(response.content)
                 status = response.status
         except TimeoutError:
-            raise self._unreachable(f"no answer within {ANSWER:g} s") from None
+            raise self._unreachable(at, f"no answer within {ANSWER:g} s") from None
+        except aiohttp.ClientResponseError:
+            raise self._other_version(at, "it does not answer in HTTP") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._unreachable(_cause(error)) from None
-        return self._read(status, raw)
+            raise self._unreachable(at, _cause(error)) from None
+        return self._read(at, status, raw)
 
-    def _read(self, status: int, raw: bytes) -> Json:
-        """The object in an answer. Raises _Fault, or _LoginNeeded."""
+    def _read(self, at: int, status: int, raw: bytes) -> Json:
+        """The object in an answer. Raises _Fault or _LoginNeeded."""
         try:
             answer = json.loads(raw)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            fault = f"HTTP status {status}, and no JSON object"
-            raise _Fault(codes.OTHER_VERSION.say(endpoint=self._host(), fault=fault), elsewhere=True)
+            raise self._other_version(at, f"HTTP status {status}, and no JSON object")
         if status == 200 and "error" not in answer:
             return answer
-        told = answer.get("message") or answer.get("error") or f"HTTP status {status}"
-        fault = " ".join(str(told).split())[:200]
-        told_code = answer.get("code")
-        code = told_code if isinstance(told_code, int) else 0
+        fault = _line(answer.get("message") or answer.get("error") or f"HTTP status {status}")
+        code = answer.get("code")
         if code == UNAUTHENTICATED or (code == INVALID and any(word in fault for word in LOGIN_AGAIN)):
             raise _LoginNeeded
         if code == NOT_FOUND and "lease not found" in fault:
             return {LEASE_LOST: True}
-        entry, elsewhere = FAULTS.get(code, (codes.FAULT, True))
-        raise _Fault(entry.say(endpoint=self._host(), fault=fault), elsewhere=elsewhere)
+        entry, elsewhere = FAULTS.get(code if isinstance(code, int) else 0, (codes.FAULT, True))
+        raise _Fault(entry.say(endpoint=self._host(at), fault=fault), elsewhere=elsewhere)
 
-    def _unreachable(self, cause: str) -> _Fault:
-        return _Fault(codes.UNREACHABLE.say(faults=f"{self._host()}: {cause}"), elsewhere=True)
+    def _unreachable(self, at: int, cause: str) -> _Fault:
+        return _Fault(codes.UNREACHABLE.say(faults=f"{self._host(at)}: {cause}"), elsewhere=True)
 
-    def _host(self) -> str:
+    def _other_version(self, at: int, fault: str) -> _Fault:
+        return _Fault(codes.OTHER_VERSION.say(endpoint=self._host(at), fault=fault), elsewhere=True)
+
+    def _refused(self, at: int, fault: str) -> _Fault:
+        return _Fault(codes.REFUSED.say(endpoint=self._host(at), fault=fault), elsewhere=False)
+
+    def _host(self, at: int) -> str:
         """The endpoint, as sentences name it."""
-        return self._etcd.endpoints[self._endpoint].partition("://")[2]
+        return self._etcd.endpoints[at].partition("://")[2]
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:
@@ -304,8 +332,23 @@ async def _whole(content: aiohttp.StreamReader) -> bytes:
 
 
 def _cause(error: Exception) -> str:
+    """Without the endpoint, which the sentence names already."""
+    source = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    text, number = _line(source), getattr(source, "errno", None) or 0
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is not trusted ({error.certificate_error})"
-    if isinstance(error, aiohttp.ClientConnectorError) and (number := error.os_error.errno):
-        return os.strerror(number).lower() if number > 0 else str(error.os_error.strerror).lower()
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+        return f"its certificate is not trusted ({_line(why)})"
+    if (found := re.search(r"\[SSL: (\w+)\]", text)) or isinstance(source, ssl.SSLError):
+        return f"no TLS connection ({found[1].replace('_', ' ').lower() if found else text})"
+    if number < 0:  # of the resolver
+        return str(getattr(source, "strerror", text)).lower()
+    if numbers := [number] if number else [int(each) for each in re.findall(r"\[Errno (\d+)\]", text)]:
+        return ", ".join(dict.fromkeys(os.strerror(each).lower() for each in numbers))
+    if isinstance(source, aiohttp.ServerDisconnectedError | ConnectionError):
+        return "it closed the connection"
+    return "its answer breaks off" if isinstance(error, aiohttp.ClientPayloadError) else text
+
+
+def _line(told: object) -> str:
+    """At most 200 characters, in one line."""
+    return " ".join(str(told).split())[:200] or type(told).__name__

@@ -6,8 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
+from unittest.mock import MagicMock
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -18,7 +21,7 @@ from ha.etcd import driver as driver_module
 from ha.etcd.driver import MOST_WAITING, Etcd, EtcdDriver
 from ha.etcd.register import LEASE_LOST, Call, Keys
 from tests.ha.etcd.virtual import VirtualEtcd
-from understudy.shared.codes import Coded
+from understudy.shared.codes import Code, Coded
 
 DEADLINE = 20.0
 RECORD = first_record("pair", 1, Incarnation("a", 1), "a").as_json()
@@ -80,6 +83,7 @@ class Gateway:
             return web.Response(status=self.odd[0], text=self.odd[1])
         if request.path.endswith("/authenticate"):
             self.logins += 1
+            await asyncio.sleep(0.05)  # as a password takes
             return web.json_response({"token": self.tokens[-1]})
         if self.tokens and request.headers.get("Authorization") not in self.tokens:
             fault = "invalid auth token" if "Authorization" in request.headers else "user name is empty"
@@ -114,15 +118,23 @@ async def running(count: int = 1, username: str = "") -> AsyncIterator[tuple[Ask
         gateway.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         gateways.append(gateway)
         runners.append(runner)
-    node, loop = Asking(), asyncio.get_running_loop()
-    where = Etcd([gateway.url for gateway in gateways], username, "secret" if username else "")
-    driver = EtcdDriver(node, where, Keys("/pair", "a 1", 5), loop.time, lambda: None)
     try:
-        yield node, driver, gateways
+        async with driving(*(gateway.url for gateway in gateways), username=username) as (node, driver):
+            yield node, driver, gateways
     finally:
-        await driver.close()
         for runner in runners:
             await runner.cleanup()
+
+
+@asynccontextmanager
+async def driving(*urls: str, username: str = "") -> AsyncIterator[tuple[Asking, EtcdDriver]]:
+    node, loop = Asking(), asyncio.get_running_loop()
+    where = Etcd(urls, username, "secret" if username else "")
+    driver = EtcdDriver(node, where, Keys("/pair", "a 1", 5), loop.time, lambda: None)
+    try:
+        yield node, driver
+    finally:
+        await driver.close()
 
 
 def play(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -195,6 +207,7 @@ def test_requests_do_not_pile_up_while_etcd_hangs(monkeypatch: pytest.MonkeyPatc
         ((400, '{"error": "mvcc: database space exceeded", "code": 8}'), codes.NO_SPACE),
         ((503, '{"error": "request timed out", "code": 14}'), codes.NO_QUORUM),
         ((401, '{"error": "invalid auth token", "code": 16}'), codes.REFUSED),
+        ((401, '{"message": "invalid auth token", "code": 16, "details": []}'), codes.REFUSED),
     ],
 )
 def test_an_odd_answer_is_unknown_and_has_a_name(odd: tuple[int, str], code: Any) -> None:
@@ -211,6 +224,76 @@ def test_an_odd_answer_is_unknown_and_has_a_name(odd: tuple[int, str], code: Any
     play(scenario)
 
 
+@pytest.mark.parametrize(
+    ("first", "code", "fault"),
+    [
+        (b"AMQP\0\0\x09\x01", codes.OTHER_VERSION, "it does not answer in HTTP"),
+        (b"\x15\x03\x03\0\2\2\x46", codes.OTHER_VERSION, "it does not answer in HTTP"),
+        (b"HTTP/1.1 200 OK\r\n\r\nhello", codes.OTHER_VERSION, "HTTP status 200, and no JSON object"),
+        (b"HTTP/1.1 200 OK\r\nContent-", codes.UNREACHABLE, "it closed the connection"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", codes.UNREACHABLE, "its answer breaks off"),
+        (b"", codes.UNREACHABLE, "it closed the connection"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_of_something_else_is_named_once_in_one_line(
+    first: bytes, code: Code, fault: str, scheme: str
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(first)
+        await writer.drain()
+        writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, driving(f"{scheme}://{host}") as (node, driver):
+            assert await node.ask(driver, FIRST) == ["unknown"]
+            said = node.stands[-1][1]
+            assert "\n" not in said.sentence and said.sentence.count(host) == 1
+            if scheme == "http":
+                assert said.code == code.name and said.sentence.endswith(f": {fault}")
+            else:
+                assert said.code == codes.UNREACHABLE.name and "operation" not in said.sentence
+
+    play(scenario)
+
+
+def test_each_endpoint_is_named_once_with_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by calls side by side, of which one goes on while another waits."""
+    hosts = "one:2379", "two:2379", "three:2379"
+    several = (
+        "Multiple exceptions: [Errno 111] Connect call failed ('{}', 2379), [Errno 101] Connect call failed"
+    )
+
+    class Failing:
+        def __init__(self, url: str) -> None:
+            self.url = url
+
+        async def __aenter__(self) -> None:
+            for _ in range(rng.randrange(5)):
+                await asyncio.sleep(0)
+            raise aiohttp.ClientConnectorError(MagicMock(), OSError(several.format(self.url)))
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(aiohttp.ClientSession, "post", lambda self, url, **more: Failing(url))
+
+    async def scenario() -> None:
+        async with driving(*(f"http://{host}" for host in hosts)) as (node, driver):
+            reads = [AuthorityRequest(number, "read") for number in range(1, 21)]
+            await node.ask(driver, *reads)
+            for _, said in node.stands:
+                told = said.sentence.split("; ")
+                assert sorted(told) == sorted(
+                    f"{host}: connection refused, network is unreachable" for host in hosts
+                )
+
+    rng = Random(1)
+    play(scenario)
+
+
 def test_a_refused_login_is_not_tried_again_and_again() -> None:
     async def scenario() -> None:
         async with running(username="orders") as (node, driver, (gateway,)):
@@ -223,13 +306,28 @@ def test_a_refused_login_is_not_tried_again_and_again() -> None:
     play(scenario)
 
 
-def test_a_token_that_has_expired_is_replaced() -> None:
+def test_calls_side_by_side_share_a_login() -> None:
     async def scenario() -> None:
         async with running(username="orders") as (node, driver, (gateway,)):
-            gateway.tokens = ["one"]
-            assert await node.ask(driver, FIRST) == ["done"]
-            gateway.tokens = ["another"]
-            assert await node.ask(driver, AuthorityRequest(2, "read")) == ["done"]
-            assert gateway.logins == 2
+            for count, token in enumerate(("one", "another"), 1):  # the first one has expired
+                gateway.tokens = [token]
+                reads = [AuthorityRequest(10 * count + number, "read") for number in range(10)]
+                assert set(await node.ask(driver, *reads)) == {"done"}
+                assert gateway.logins == count
+
+    play(scenario)
+
+
+def test_calls_side_by_side_share_the_fault_of_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "ANSWER", 0.3)
+
+    async def scenario() -> None:
+        async with running(username="orders") as (node, driver, (gateway,)):
+            gateway.hangs = True
+            reads = [AuthorityRequest(number, "read") for number in range(10)]
+            assert set(await node.ask(driver, *reads)) == {"unknown"}
+            assert gateway.calls == 1
+            gateway.hangs, gateway.tokens = False, ["one"]
+            assert await node.ask(driver, AuthorityRequest(99, "read")) == ["done"]
 
     play(scenario)
