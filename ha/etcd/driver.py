@@ -24,6 +24,7 @@ from ha.adapter.authority_port import Asker, AuthorityRequest
 from ha.core.record.in_sync_record import RecordVersion
 from ha.etcd import codes
 from ha.etcd.register import (
+    KEEP_ALIVE,
     LEASE_LOST,
     Call,
     EtcdAnswer,
@@ -288,10 +289,16 @@ class EtcdDriver:
             raise self._other_version(at, "it does not answer in HTTP") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._unreachable(at, _cause(error)) from None
+        if call.path == KEEP_ALIVE:  # a stream, with one object a line
+            raw = raw.strip().partition(b"\n")[0]
         return self._read(at, status, raw)
 
     def _read(self, at: int, status: int, raw: bytes) -> Json:
-        """The object in an answer. Raises _Fault or _LoginNeeded."""
+        """The object in an answer. Raises _Fault or _LoginNeeded.
+
+        The gateway tells an error as `{"error": TEXT, "code": N}`, since etcd 3.6 as `{"message": TEXT,
+        "code": N}`, and in a stream, whose status is 200, as `{"error": {"message": TEXT, "grpc_code": N}}`.
+        """
         try:
             answer = json.loads(raw)
         except (ValueError, RecursionError):
@@ -300,8 +307,9 @@ class EtcdDriver:
             raise self._other_version(at, f"HTTP status {status}, and no JSON object")
         if status == 200 and "error" not in answer:
             return answer
-        fault = _line(answer.get("message") or answer.get("error") or f"HTTP status {status}")
-        code = answer.get("code")
+        told = answer["error"] if isinstance(answer.get("error"), dict) else answer
+        fault = _line(told.get("message") or told.get("error") or f"HTTP status {status}")
+        code = told.get("code", told.get("grpc_code"))
         if code == UNAUTHENTICATED or (code == INVALID and any(word in fault for word in LOGIN_AGAIN)):
             raise _LoginNeeded
         if code == NOT_FOUND and "lease not found" in fault:

@@ -63,11 +63,13 @@ class Asking:
 
 
 class Gateway:
-    """An endpoint. `odd`: what it answers instead, (status, text); `hangs`: it does not."""
+    """An endpoint. `odd`: what it answers instead, (status, text), to calls whose path ends with `odd_end`;
+    `hangs`: it does not."""
 
     def __init__(self, etcd: VirtualEtcd) -> None:
         self.etcd = etcd
         self.odd: tuple[int, str] | None = None
+        self.odd_end = ""
         self.hangs = False
         self.calls = 0
         self.tokens: list[str] = []
@@ -79,7 +81,7 @@ class Gateway:
         self.calls += 1
         if self.hangs:
             await asyncio.sleep(DEADLINE)
-        if self.odd is not None:
+        if self.odd is not None and request.path.endswith(self.odd_end):
             return web.Response(status=self.odd[0], text=self.odd[1])
         if request.path.endswith("/authenticate"):
             self.logins += 1
@@ -208,6 +210,12 @@ def test_requests_do_not_pile_up_while_etcd_hangs(monkeypatch: pytest.MonkeyPatc
         ((503, '{"error": "request timed out", "code": 14}'), codes.NO_QUORUM),
         ((401, '{"error": "invalid auth token", "code": 16}'), codes.REFUSED),
         ((401, '{"message": "invalid auth token", "code": 16, "details": []}'), codes.REFUSED),
+        (
+            (200, '{"error": {"grpc_code": 7, "http_code": 403, "message": "permission denied"}}'),
+            codes.REFUSED,
+        ),
+        ((200, '{"error": {"code": 14, "message": "no leader"}}'), codes.NO_QUORUM),
+        ((200, '{"error": {"grpc_code": [], "message": {}}}'), codes.FAULT),
     ],
 )
 def test_an_odd_answer_is_unknown_and_has_a_name(odd: tuple[int, str], code: Any) -> None:
@@ -291,6 +299,25 @@ def test_each_endpoint_is_named_once_with_its_fault(monkeypatch: pytest.MonkeyPa
                 )
 
     rng = Random(1)
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "leases"),
+    [
+        ('{"error": {"grpc_code": 5, "http_code": 404, "message": "requested lease not found"}}', 2),
+        ('{"error": {"code": 5, "message": "etcdserver: requested lease not found"}}\n', 2),
+        ('{"result": {"ID": "1", "TTL": "5"}}\n{"error": {"grpc_code": 14, "message": "no leader"}}\n', 1),
+    ],
+)
+def test_the_stream_of_a_renewal_may_end_with_an_error(answer: str, leases: int) -> None:
+    async def scenario() -> None:
+        async with running() as (node, driver, (gateway,)):
+            assert await node.ask(driver, FIRST) == ["done"]
+            gateway.odd, gateway.odd_end = (200, answer), "/keepalive"
+            assert await node.ask(driver, AuthorityRequest(2, "read", renews=True)) == ["done"]
+            assert len(gateway.etcd.leases) == leases
+
     play(scenario)
 
 
