@@ -110,6 +110,9 @@ class EtcdDriver:
         self._logins = 0
         self._login_at = 0.0
         self._login_fault: _Fault | None = None
+        self._closed = False
+        self._asked = self._told = 0
+        """Procedures, numbered as they begin: the latest, and that of which the status was told."""
         self._leasing = asyncio.Lock()
         self._waiting = 0
         self._said = codes.UNREACHABLE.say(faults="etcd has not answered yet")
@@ -117,26 +120,32 @@ class EtcdDriver:
         self._probe: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._begin(self._look())
+        if not self._closed:
+            self._begin(self._look())
 
     def carry(self) -> None:
-        """Take the node's requests of the last tick."""
-        for request in self._node.wants_authority():
-            self._begin(self._answer(request))
+        """Take the node's requests of the last tick; none any more after `close`."""
+        if not self._closed:
+            for request in self._node.wants_authority():
+                self._begin(self._answer(request))
 
     async def close(self) -> None:
         """The lease goes, so that a backup need not wait for it; what is open is dropped."""
+        if self._closed:
+            return
+        self._closed = True
         if self._probe is not None:
             self._probe.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             async with asyncio.timeout(ANSWER):
                 await self._run(release(self._keys))
         except (_Fault, ValueError, TimeoutError):
             pass  # it runs out by itself
-        await self._http.close()
+        finally:
+            await self._http.close()
 
     def _begin(self, work: Any) -> None:
         task = self._loop.create_task(work)
@@ -176,7 +185,10 @@ class EtcdDriver:
             self._waiting -= 1
 
     async def _carry_out(self, procedure: Generator[Call, Json, EtcdAnswer]) -> tuple[EtcdAnswer, Coded]:
-        """Nothing that etcd answers stops the node."""
+        """Nothing that etcd answers stops the node. An answer that comes after that of a later question does
+        not change the status."""
+        self._asked += 1
+        number = self._asked
         try:
             answer = await self._run(procedure)
             said = codes.ANSWERS.say(endpoint=self._host(self._endpoint))
@@ -188,8 +200,9 @@ class EtcdDriver:
         except Exception as error:  # whatever it is, the node must have an answer
             answer = EtcdAnswer("unknown", None)
             said = codes.FAULT.say(endpoint=self._host(self._endpoint), fault=_line(error))
-        self._said = said
-        self._node.authority_stands(said.code == codes.ANSWERS.name, said)
+        if number > self._told:
+            self._told, self._said = number, said
+            self._node.authority_stands(said.code == codes.ANSWERS.name, said)
         return answer, said
 
     async def _run(self, procedure: Generator[Call, Json, T]) -> T:

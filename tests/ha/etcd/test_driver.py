@@ -321,6 +321,56 @@ def test_the_stream_of_a_renewal_may_end_with_an_error(answer: str, leases: int)
     play(scenario)
 
 
+def test_a_late_answer_does_not_change_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "ANSWER", 0.3)
+
+    async def scenario() -> None:
+        async with running() as (node, driver, (gateway,)):
+            gateway.hangs = True
+            first = asyncio.create_task(node.ask(driver, AuthorityRequest(1, "read")))
+            while not gateway.calls:
+                await asyncio.sleep(0)
+            gateway.hangs = False
+            assert await node.ask(driver, AuthorityRequest(2, "read")) == ["done"]
+            assert await first == ["unknown"]
+            assert [ok for ok, _ in node.stands] == [True]
+
+    play(scenario)
+
+
+def test_after_its_end_it_asks_and_answers_nothing() -> None:
+    async def scenario() -> None:
+        async with running() as (node, driver, (gateway,)):
+            assert await node.ask(driver, FIRST) == ["done"]
+            await driver.close()
+            calls, told = gateway.calls, len(node.stands)
+            node.wanted.append(AuthorityRequest(2, "read"))
+            driver.carry()
+            driver.start()
+            await driver.close()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert (gateway.calls, len(node.stands), list(node.answers)) == (calls, told, [1])
+            assert node.wanted, "it does not take the request"
+
+    play(scenario)
+
+
+def test_its_connections_close_whatever_the_last_call_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def release(keys: Keys) -> None:
+        raise RuntimeError("of a test")
+
+    async def scenario() -> None:
+        async with running() as (node, driver, _):
+            assert await node.ask(driver, FIRST) == ["done"]
+            monkeypatch.setattr(driver_module, "release", release)
+            with pytest.raises(RuntimeError, match="of a test"):
+                await driver.close()
+            assert driver._http.closed
+
+    play(scenario)
+
+
 def test_a_refused_login_is_not_tried_again_and_again() -> None:
     async def scenario() -> None:
         async with running(username="orders") as (node, driver, (gateway,)):
