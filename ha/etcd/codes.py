@@ -34,24 +34,27 @@ NO_SPACE = Code(
 REFUSED = Code(
     "etcd-refused",
     "etcd at {endpoint} refuses this node: {fault}",
-    "The user of `ha.etcd.username` cannot log in, or may not read and write below `ha.etcd.prefix`.",
+    "The user of `ha.etcd.username` cannot log in, or may not read and write below `ha.etcd.prefix`. Or etcd "
+    "has users, and `ha.etcd.username` is empty.",
     "Correct the user and its password, or grant the role: `etcdctl role grant-permission`.",
 )
 OTHER_VERSION = Code(
     "etcd-other-version",
     "{endpoint} does not speak the API of etcd 3.4 or later: {fault}",
-    "Something else listens there, an etcd before 3.4, or an etcd whose JSON gateway is switched off.",
+    "Something else listens there, an etcd before 3.4, or an etcd whose JSON gateway is switched off. Or "
+    "etcd expects TLS, and the URL begins with `http`.",
     "Correct `ha.etcd.endpoints`, or upgrade etcd.",
 )
 UNREADABLE = Code(
     "etcd-unreadable",
     "the key {key} of etcd holds no in-sync set: {fault}",
-    "Something else wrote that key. The node commits nothing, and overwrites nothing.",
+    "Something other than a node wrote the record of who serves. The node commits nothing, and overwrites "
+    "nothing.",
     "Find out who uses the prefix. Give each pair a prefix of its own, or put the in-sync set back.",
 )
 FAULT = Code(
     "etcd-fault",
     "etcd at {endpoint}: {fault}",
-    "etcd refused a request for another reason.",
+    "etcd refused a request for another reason, or the node cannot read the answer.",
     "See the log of etcd.",
 )

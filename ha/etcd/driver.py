@@ -115,7 +115,7 @@ class EtcdDriver:
         """Procedures, numbered as they begin: the latest, and that of which the status was told."""
         self._leasing = asyncio.Lock()
         self._waiting = 0
-        self._said = codes.UNREACHABLE.say(faults="etcd has not answered yet")
+        self._trouble: Coded | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._probe: asyncio.TimerHandle | None = None
 
@@ -173,7 +173,8 @@ class EtcdDriver:
         if request.kind == "read" and not request.renews:
             return await self._carry_out(read(self._keys))
         if self._waiting >= MOST_WAITING:
-            return EtcdAnswer("unknown", None), self._said
+            late = codes.UNREACHABLE.say(faults="etcd has not answered earlier requests")
+            return EtcdAnswer("unknown", None), self._trouble or late
         self._waiting += 1
         try:
             async with self._leasing:  # there is one lease
@@ -201,8 +202,9 @@ class EtcdDriver:
             answer = EtcdAnswer("unknown", None)
             said = codes.FAULT.say(endpoint=self._host(self._endpoint), fault=_line(error))
         if number > self._told:
-            self._told, self._said = number, said
-            self._node.authority_stands(said.code == codes.ANSWERS.name, said)
+            ok = said.code == codes.ANSWERS.name
+            self._told, self._trouble = number, None if ok else said
+            self._node.authority_stands(ok, said)
         return answer, said
 
     async def _run(self, procedure: Generator[Call, Json, T]) -> T:

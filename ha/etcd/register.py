@@ -194,7 +194,7 @@ def _keep_lease(keys: Keys) -> _Leasing:
     answer = yield Call(GRANT, {"TTL": str(keys.time_to_live)})
     lease = answer.get("ID")
     if not isinstance(lease, str):
-        raise Nonsense("a lease without an id")
+        raise Nonsense("its answer lacks an id")
     keys.lease = lease
     return True
 
@@ -224,8 +224,8 @@ def _held(keys: Keys, responses: object) -> Held:
         if not first:
             return Held(None, 0, owner)
         text, revision = _text(first[0].get("value", "")), _number(first[0]["mod_revision"])
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise Nonsense(f"not the answer to a transaction ({error})") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        raise Nonsense("its answer lacks what the keys hold") from None
     return Held(_record(text), revision, owner)
 
 
@@ -265,4 +265,4 @@ def _number(value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):  # the last one of an infinity
-        raise Nonsense(f"{value!r:.40} in the place of an integer") from None
+        raise Nonsense(f"its answer has {value!r:.40} in the place of an integer") from None

@@ -34,6 +34,7 @@ class Asking:
     def __init__(self) -> None:
         self.wanted: list[AuthorityRequest] = []
         self.answers: dict[int, tuple[str, dict[str, Any] | None]] = {}
+        self.reasons: dict[int, str] = {}
         self.stands: list[tuple[bool, Coded]] = []
         self.told = asyncio.Event()
 
@@ -46,6 +47,7 @@ class Asking:
         reason: str = "", owner_gone: bool = False,
     ) -> None:  # fmt: skip
         self.answers[request_id] = outcome, record
+        self.reasons[request_id] = reason
         self.told.set()
 
     def authority_stands(self, ok: bool, said: Coded) -> None:
@@ -179,10 +181,12 @@ def test_requests_do_not_pile_up_while_etcd_hangs(monkeypatch: pytest.MonkeyPatc
 
     async def scenario() -> None:
         async with running() as (node, driver, (gateway,)):
-            gateway.hangs = True
-            renewals = [AuthorityRequest(number, "read", renews=True) for number in range(1, 41)]
+            assert await node.ask(driver, FIRST) == ["done"]
+            gateway.hangs, gateway.calls = True, 0
+            renewals = [AuthorityRequest(number, "read", renews=True) for number in range(2, 42)]
             assert set(await node.ask(driver, *renewals)) == {"unknown"}
             assert gateway.calls <= MOST_WAITING
+            assert node.reasons[41] == "etcd has not answered earlier requests"
             gateway.hangs = False
             assert await node.ask(driver, AuthorityRequest(99, "read", renews=True)) == ["done"]
 
