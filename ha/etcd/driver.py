@@ -109,7 +109,8 @@ class EtcdDriver:
         self._logging_in = asyncio.Lock()
         self._logins = 0
         self._login_at = 0.0
-        self._login_fault: _Fault | None = None
+        self._login_fault: tuple[int, _Fault] | None = None
+        """Of the last login: at which endpoint, and what."""
         self._closed = False
         self._asked = self._told = 0
         """Procedures, numbered as they begin: the latest, and that of which the status was told."""
@@ -254,8 +255,8 @@ class EtcdDriver:
     async def _log_in(self, at: int, stale: str) -> str:
         """A token other than `stale`; empty for an etcd without users. Raises _Fault.
 
-        Calls side by side share one login, and its fault. A login that was refused is not tried again for
-        LOGIN seconds: a password costs etcd CPU time.
+        Calls side by side share one login at an endpoint, and its fault. A login that was refused is not
+        tried again for LOGIN seconds: a password costs etcd CPU time.
         """
         if not self._etcd.username:
             return ""
@@ -263,13 +264,14 @@ class EtcdDriver:
         async with self._logging_in:
             if self._token not in ("", stale):
                 return self._token
-            shared = self._logins > logins or self._loop.time() < self._login_at
-            if self._login_fault is not None and shared:
-                raise self._login_fault
+            if self._login_fault is not None:
+                where, last = self._login_fault
+                if self._loop.time() < self._login_at or (where == at and self._logins > logins):
+                    raise last
             try:
                 self._token, self._login_fault = await self._new_token(at), None
             except _Fault as fault:
-                self._token, self._login_fault = "", fault
+                self._token, self._login_fault = "", (at, fault)
                 if not fault.elsewhere:
                     self._login_at = self._loop.time() + LOGIN
                 raise

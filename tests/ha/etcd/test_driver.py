@@ -403,12 +403,15 @@ def test_calls_side_by_side_share_the_fault_of_a_login(monkeypatch: pytest.Monke
     monkeypatch.setattr(driver_module, "ANSWER", 0.3)
 
     async def scenario() -> None:
-        async with running(username="orders") as (node, driver, (gateway,)):
-            gateway.hangs = True
+        async with running(2, username="orders") as (node, driver, gateways):
+            for gateway in gateways:
+                gateway.hangs, gateway.tokens = True, ["one"]
             reads = [AuthorityRequest(number, "read") for number in range(10)]
             assert set(await node.ask(driver, *reads)) == {"unknown"}
-            assert gateway.calls == 1
-            gateway.hangs, gateway.tokens = False, ["one"]
+            assert [gateway.calls for gateway in gateways] == [1, 1]
+            for _, said in node.stands:
+                assert said.sentence.count("no answer within") == 2
+            gateways[1].hangs = False
             assert await node.ask(driver, AuthorityRequest(99, "read")) == ["done"]
 
     play(scenario)
