@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
-	@echo "make demo MESSAGES=200000     the same with more messages; AUTHORITY=etcd: nobody promotes (it needs etcd)"
+	@echo "make demo MESSAGES=200000     the same with more messages; AUTHORITY=pair or etcd: nobody promotes"
 	@echo "make test                     the tests, at most 8 minutes (ARGS='-k link -x' goes to pytest; WORKERS=0: in one process)"
 	@echo "make test-compiled            the tests of brokers, nodes and clients with compiled modules (it needs gcc)"
 	@echo "make wheel                    a wheel with compiled modules for this Python and machine, in dist, checked away from the tree (it needs gcc)"

@@ -17,7 +17,9 @@ from understudy.demo.demo import Demo, Options
 from understudy.demo.progress import Progress
 
 
-@pytest.mark.parametrize("authority", ["manual", pytest.param("etcd", marks=pytest.mark.system)])
+@pytest.mark.parametrize(
+    "authority", ["manual", *(pytest.param(each, marks=pytest.mark.system) for each in ("pair", "etcd"))]
+)
 def test_the_demo_runs_and_leaves_whole_ledgers(tmp_path: Path, authority: str) -> None:
     if authority == "etcd":
         require("etcd")

@@ -56,10 +56,10 @@ _PLAIN_WIDTH = 110
 )
 @click.option(
     "--authority",
-    type=click.Choice(["manual", "etcd"]),
+    type=click.Choice(["manual", "pair", "etcd"]),
     default="manual",
     show_default=True,
-    help="Who promotes: the demo, by the command; or the backup itself, with an etcd that the demo starts.",
+    help="Who promotes: the demo, by the command; the backup; or the backup by an etcd that the demo starts.",
 )
 def demo(messages: int, rate: float, keep: bool, folder: Path, authority: str) -> None:
     """Run a pair of brokers and real clients, kill the primary, and show Spark's verdict on what was lost.

@@ -1,7 +1,7 @@
-"""The command `pair`: two nodes on loopback for a trial, the first one promoted, until Ctrl-C.
+"""The command `pair`: two nodes on loopback for a trial, which fail over by themselves, until Ctrl-C.
 
 Each node is an `understudy serve` process, as in `demo`. Nothing restarts a node that ends: the user kills
-one node and promotes the other.
+one node, and the other one takes over when a client comes to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from understudy.shared.addresses import HostPort
 FOLDER = Path("understudy-pair")
 MARK = ".understudy-pair"
 """A folder with this file belongs to `pair`, which may clear it."""
-NODES = ("a", "b")
+NODES = {"a": "primary", "b": "backup"}
+"""Names and `ha.role`."""
 _PATIENCE = 30.0
 """Seconds for each step of the start."""
 _POLL = 0.1
@@ -50,7 +51,7 @@ _POLL = 0.1
     help="Port of node a; node b uses the next one. 0: two free ports.",
 )
 def pair(folder: Path, port: int) -> None:
-    """Start a pair on loopback to try, and promote the first node. Ctrl-C stops both.
+    """Start a pair on loopback to try. It fails over by itself. Ctrl-C stops both nodes.
 
     Clients log in as guest, password guest. No data of an earlier run is kept.
     """
@@ -81,9 +82,6 @@ class Pair:
         for name in NODES:
             self._nodes[name] = self._children.start(name, ["understudy", *self._serve(name)])
         first, second = NODES
-        if not self._until(lambda: self._is(first, "joining") and self._is(second, "joining"), "both nodes"):
-            return
-        self._promote(first)
         if not self._until(lambda: self._is(first, "active") and self._is(second, "ready"), "a ready backup"):
             return
         for name, role in zip(NODES, ("primary", "backup, ready"), strict=True):
@@ -94,13 +92,8 @@ class Pair:
     def _serve(self, name: str) -> list[str]:
         brokers = ",".join(map(str, self._addresses.values()))
         found = ["serve", "--name", name, "--listen", str(self._addresses[name])]
-        return [*found, "--data-dir", str(self._folder / name), "--set", f"ha.brokers={brokers}"]
-
-    def _promote(self, name: str) -> None:
-        try:
-            ask(self._addresses[name], "promote", {"force_lossy": False}, timeout=_PATIENCE)
-        except Unreachable as error:
-            raise Failed(error.said.about(f"node {name} was not promoted")) from None
+        found += ["--data-dir", str(self._folder / name), "--set", f"ha.brokers={brokers}"]
+        return [*found, "--set", "ha.authority=pair", "--set", f"ha.role={NODES[name]}"]
 
     def _until(self, condition: Callable[[], bool], what: str) -> bool:
         """Wait for `condition`. False when asked to stop. Failed if a node ends, or on a timeout."""

@@ -47,7 +47,13 @@ class Options:
     """For data, ledgers, logs and the report."""
     spark: bool = True
     authority: str = "manual"
-    """`manual`: the demo promotes, by the command. `etcd`: it starts an etcd, and nobody promotes."""
+    """`manual`: the demo promotes, by the command. `pair`: nobody does. `etcd`: nor here, and it starts an
+    etcd."""
+
+    @property
+    def automatic(self) -> bool:
+        """Nodes promote themselves."""
+        return self.authority != "manual"
 
 
 @dataclass(slots=True)
@@ -140,7 +146,7 @@ class Demo:
         for name in NODES:
             self._start_broker(name)
             self._progress.event(f"started broker {name} at {self._addresses[name]}")
-        if self._etcd_url:
+        if self._options.automatic:
             self._until(lambda: any(self._is(name, "active") for name in NODES), 30, "one to promote itself")
             if self._is("right", "active"):
                 self._first, self._second = "right", "left"
@@ -209,7 +215,7 @@ class Demo:
         self._progress.event(
             f"kill -9 {self._first}, with {self._sum('confirmed'):,} confirmed, while publishing goes on"
         )
-        if not self._etcd_url:
+        if not self._options.automatic:
             return killed_at, self._promote(self._second)
         self._until(lambda: self._is(self._second, *SERVING), 30, "the backup to promote itself")
         promote_ms = (time.time() - killed_at) * 1000
@@ -277,6 +283,8 @@ class Demo:
         settings = [f"ha.brokers={self._list}", "ha.replicate=all"]
         if self._etcd_url:
             settings += ["ha.authority=etcd", f"ha.etcd.endpoints={self._etcd_url}"]
+        elif self._options.automatic:
+            settings += ["ha.authority=pair", f"ha.role={'primary' if name == NODES[0] else 'backup'}"]
         arguments = ["understudy", "serve", "--name", name, "--listen", str(self._addresses[name])]
         arguments += ["--data-dir", str(data)]
         for setting in settings:
