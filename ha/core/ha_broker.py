@@ -211,10 +211,10 @@ class HaBroker:
         if self.backup is not None and self.backup.is_target:
             soon = soon or self.backup.linked or self.promotion.active
         if self.pair is not None and self.automatic is not None and not peer and not self.status.serves:
-            self.pair.vote(self._clocks.now)
-            self.automatic.look(self._clocks.now)
-            alone = self.backup is not None and not self.backup.linked and self.known_primary() is None
-            soon = soon or (alone and not self.pair.ordered and not self.automatic.off)
+            now = self._clocks.now
+            self.pair.vote(now)
+            self.automatic.look(now)
+            soon = soon or (self.pair.in_doubt(now) and not self.automatic.off)
         return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
 
     def known_primary(self) -> str | None:

@@ -122,10 +122,11 @@ class Promotion:
 
         A backup in sync may be promoted although its primary last said that it serves: the primary may hang,
         and a promotion asks it again. Where no authority arbitrates, that word is all there is, and it
-        counts.
+        counts, as long as that node is not gone.
         """
         evidence, record = self.evidence(), self._local.record
-        if self._authority.ARBITRATES and record is not None and self._me.who in record.in_sync:
+        asks_again = self._authority.ARBITRATES or self._gone()
+        if asks_again and record is not None and self._me.who in record.in_sync:
             others = {
                 i: a for i, a in evidence.answers.items() if not (a.serving and i == record.owner.node_id)
             }

@@ -70,6 +70,8 @@ class Cluster:
         """All addresses, as clients and `ha.brokers` take them."""
         self.login = login or Login()
         self._settings = settings
+        self.own: dict[str, tuple[str, ...]] = {}
+        """Settings of one node, by its name."""
         self.brokers: dict[str, Child] = {}
 
     def __enter__(self) -> Self:
@@ -88,7 +90,7 @@ class Cluster:
             arguments = ["understudy", "serve", "--name", name, "--listen", str(self.addresses[name])]
             arguments += ["--data-dir", str(self.folder / name)]
             told = f"ha.brokers={self.list if brokers is None else brokers}"
-            for setting in (told, "ha.replicate=all", *self._settings):
+            for setting in (told, "ha.replicate=all", *self._settings, *self.own.get(name, ())):
                 arguments += ["--set", setting]
             self.brokers[name] = self.children.start(name, arguments, prefix=self.places[name].prefix)
         for name in names:
@@ -154,6 +156,10 @@ class Cluster:
     def command(self, command: str, name: str, *options: str) -> tuple[int, str, str]:
         """Run `understudy COMMAND -b NODE`: exit code, output, errors."""
         return understudy(command, "-b", str(self.addresses[name]), *options)
+
+    def controller(self, name: str, do: str, *options: str) -> tuple[int, str, str]:
+        """Run `understudy controller DO -b NODE`."""
+        return understudy("controller", do, "-b", str(self.addresses[name]), *options)
 
     def ledger(self, name: str) -> list[dict[str, Any]]:
         """All records that a node has written, in order of incarnation and number."""

@@ -43,8 +43,14 @@ class Stage:
     proxy_host: str = "127.0.0.1"
     cuts: list[int] = field(default_factory=list)
     """After how many bytes links were cut, so far."""
+    authority: str = "manual"
     etcd: EtcdCluster | None = None
-    """The authority; nodes promote themselves then. None: `manual`."""
+    """Under `etcd`."""
+
+    @property
+    def automatic(self) -> bool:
+        """Nodes promote themselves."""
+        return self.authority != "manual"
 
     # -- who is what
 
@@ -130,7 +136,7 @@ def kill_primary(stage: Stage) -> str:
     """
     primary, backups = stage.primary(), stage.backups()
     stage.cluster.kill(primary)
-    promoted = stage.promote(backups) if stage.etcd is None else stage.takes_over(*backups)
+    promoted = stage.takes_over(*backups) if stage.automatic else stage.promote(backups)
     if promoted:
         stage.goes_on()
         stage.cluster.start(primary)
@@ -157,10 +163,10 @@ def freeze_primary(stage: Stage) -> str:
     try:
         ready = [name for name in backups if cluster.status(name) == "ready"]
         assert ready, "a backup that is in the record"
-        if stage.etcd is None:
+        if not stage.automatic:
             stage.refused(ready[0])
         witness.ask_for_more("witness")
-        promoted = stage.promote(ready, force=True) if stage.etcd is None else stage.takes_over(*ready)
+        promoted = stage.takes_over(*ready) if stage.automatic else stage.promote(ready, force=True)
         assert promoted, "an operator who forces is obeyed"
         stage.goes_on(plain=False)
         witness.ask_for_more("witness")
@@ -310,7 +316,7 @@ def isolated_primary(stage: Stage) -> str:
     stage.lab.isolate(primary)
     ready = [name for name in backups if stage.cluster.status(name) == "ready"]
     assert ready, "a backup that is in the record"
-    if stage.etcd is not None:
+    if stage.automatic:
         promoted = stage.takes_over(*ready)
         stage.goes_on()
         stage.lab.heal()
@@ -341,7 +347,7 @@ def severed_primary(stage: Stage) -> str:
         lambda: all(each.published >= goal for each, goal in goals), "messages that cannot be replicated"
     )
     stage.cluster.kill(primary)
-    if stage.etcd is not None:
+    if stage.automatic:
         stage.lab.heal()
         stage.cluster.start(primary)
         promoted = stage.takes_over(primary, *backups)

@@ -43,6 +43,10 @@ class RoundsFailed(Exception):
     """One line, and where the remains are."""
 
 
+ROLES = ("primary", "backup")
+"""`ha.role` of the nodes of a pair."""
+
+
 @dataclass(slots=True, frozen=True)
 class Options:
     rounds: int = 100
@@ -62,7 +66,8 @@ class Options:
     """Each node in a network namespace of its own."""
     spark: bool = True
     authority: str = "manual"
-    """`manual`: the runner promotes. `etcd`: three members of it, and nodes promote themselves."""
+    """`manual`: the runner promotes. `pair`: two nodes promote themselves. `etcd`: so do they, with three
+    members of it."""
     folder: Path | None = None
     """Where everything is kept; None: a temporary folder, kept only if something is wrong."""
 
@@ -146,11 +151,12 @@ class Rounds:
 
     def _leg(self, folder: Path, first: int, last: int) -> None:
         seed = self._seed(first)
-        names = "abc"[: self._o.nodes or random.Random(f"nodes {seed}").choice((2, 3, 3))]
+        two = 2 if self._o.authority == "pair" else 0
+        names = "abc"[: two or self._o.nodes or random.Random(f"nodes {seed}").choice((2, 3, 3))]
         began = time.monotonic()
         with self._stage(folder, names) as stage:
             stage.cluster.start(*names)
-            assert stage.etcd or stage.promote([names[0]]), "a fresh set takes any primary"
+            assert stage.automatic or stage.promote([names[0]]), "a fresh set takes any primary"
             stage.whole()
             stage.traffic.start()
             stage.goes_on()
@@ -185,6 +191,8 @@ class Rounds:
                 stack.enter_context(lab.inside())
                 places, login, host = lab.places(), namespaces.LOGIN, namespaces.HUB_ADDRESS
                 settings += namespaces.SETTINGS
+            if o.authority == "pair":
+                settings += ["ha.authority=pair", "ha.failover_timeout=2s"]
             if o.authority == "etcd":
                 etcd = stack.enter_context(EtcdCluster(folder, host=host))
                 settings += [
@@ -195,7 +203,11 @@ class Rounds:
             addresses = ",".join(str(place.address) for place in places.values())
             traffic = stack.enter_context(Traffic(addresses, login, folder / "clients", o.rate))
             cluster = stack.enter_context(Cluster(folder, places, *settings, login=login))
-            yield Stage(cluster, traffic, random.Random(), lab, host, etcd=etcd)
+            if o.authority == "pair":
+                cluster.own = {
+                    name: (f"ha.role={role}",) for name, role in zip(names, ROLES, strict=True)
+                }  # fmt: skip
+            yield Stage(cluster, traffic, random.Random(), lab, host, authority=o.authority, etcd=etcd)
 
     def _verdict(self, folder: Path) -> str:
         """Spark's, on all ledgers of a leg; "" when it is not asked."""
@@ -279,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=150.0, help="messages a second of each publisher (150)")
     parser.add_argument("--ack-timeout", type=float, default=1.0, help="seconds (1)")
     parser.add_argument("--lease", type=float, default=1.5, help="seconds (1.5)")
-    parser.add_argument("--authority", choices=("manual", "etcd"), default="manual")
+    parser.add_argument("--authority", choices=("manual", "pair", "etcd"), default="manual")
     parser.add_argument("--namespaces", choices=("auto", "yes", "no"), default="auto")
     parser.add_argument("--no-spark", action="store_true", help="only the clients' own counts")
     parser.add_argument("--folder", type=Path, help="keep everything there")

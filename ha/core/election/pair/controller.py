@@ -98,6 +98,15 @@ class PairController:
         """The other node is there, as far as is known."""
         return self.seen(now) not in (None, PairState.OFFLINE)
 
+    def in_doubt(self, now: float) -> bool:
+        """This node may be about to take over: clients wait for what comes of it."""
+        entry = self._other()
+        if self.ordered or entry is None:
+            return False
+        return (
+            self.seen(now) is not PairState.ACTIVE or self._silence(entry, now) > 2 * self._tuning.heartbeat
+        )
+
     def row(self, now: float) -> Row | None:
         """The row of the table that fits now."""
         seen = self.seen(now)
