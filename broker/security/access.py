@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 
 from broker.errors import AmqpError, LoginRefused, NotAllowed
-from broker.security.identity import ADMINISTRATOR, HA
+from broker.security.identity import ADMINISTRATOR, HA, WITNESS
 
 
 class Door(enum.Enum):
@@ -35,8 +35,10 @@ def refusal(user: str, tags: frozenset[str], claim: Claim, door: Door) -> AmqpEr
     """Why `user` may not open this connection here; None if it may. Checks the user before the listener."""
     if claim is Claim.PEER and HA not in tags:
         return LoginRefused(f"user '{user}' may not be a peer of this broker")
-    if claim is Claim.OPERATOR and not tags & {ADMINISTRATOR, HA}:
+    if claim is Claim.OPERATOR and not tags & {ADMINISTRATOR, HA, WITNESS}:
         return LoginRefused(f"user '{user}' may not manage this broker")
+    if claim is Claim.APPLICATION and WITNESS in tags:
+        return LoginRefused(f"user '{user}' is a pair with this broker as its witness, and no application")
     if claim is Claim.APPLICATION and HA in tags:
         return LoginRefused(f"user '{user}' is the pair's own, for its link, and no application's")
     if claim is Claim.PEER and door is Door.CLIENTS:

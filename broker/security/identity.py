@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 HA = "ha"
 """Tag of the peers of a pair: may open the link methods of the extension class."""
+WITNESS = "witness"
+"""Tag of a pair that has this broker for its witness: may open the witness's methods of that class, and
+nothing else."""
 ADMINISTRATOR = "administrator"
 """Tag of operators: may open the management methods of the extension class."""
 

@@ -64,13 +64,16 @@ class AuthorityDesk:
     only. `kind`: `ha.authority`."""
 
     def __init__(
-        self, kind: str, log: Callable[[Coded], None], warn: Callable[[Coded], None]
+        self, kind: str, log: Callable[[Coded], None], warn: Callable[[Coded], None], *, outside: bool
     ) -> None:  # fmt: skip
+        """`outside`: there is one outside the pair to ask."""
         self._kind, self._log, self._warn = kind, log, warn
         self._requests: list[AuthorityRequest] = []
         self.trouble: Coded | None = None
         """Why it commits nothing; None if it does."""
-        self._said = codes.AUTHORITY_NOT_ASKED.say() if kind != "manual" else Coded("", "")
+        self._said = codes.AUTHORITY_NOT_ASKED.say() if outside else Coded("", "")
+        if kind == "pair" and not outside:
+            self._said = codes.PAIR_WITHOUT_WITNESS.say()
 
     def ask(self, request: AuthorityRequest) -> None:
         self._requests.append(request)

@@ -202,3 +202,21 @@ MIRROR_STATE = Code(
     "A queue mirror has changed its state.",
     "Nothing while it follows. Else act on the reason: `understudy replicate --list` has it, too.",
 )
+PAIR_WITHOUT_WITNESS = Code(
+    "pair-without-witness",
+    "the two nodes decide by themselves, for crashes; a network that is cut in two may make two primaries",
+    "The pair has no witness (`ha.witness`).",
+    "Nothing, if the network cannot split the clients. Else give the pair a witness.",
+)
+WITNESS_FILE_FAILED = Code(
+    "witness-file-failed",
+    "the in-sync set of pair {pair} cannot be kept: {cause}",
+    "This broker is the witness of that pair, and cannot read or write its file. It commits nothing for it.",
+    "Make room, or mend the file that the sentence names, and restart this broker.",
+)
+WITNESS_BAD_REQUEST = Code(
+    "witness-bad-request",
+    "not a request to a witness: {fault}",
+    "A node asked the witness for something that it does not know.",
+    "Run the same release on the pair and on the witness.",
+)

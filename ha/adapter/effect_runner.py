@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.engine import Broker
+    from broker.hooks import ExtensionPeer
     from ha.adapter.authority_port import AuthorityDesk
     from ha.adapter.dials import Dials
     from ha.adapter.ha_hooks import HaHooks
@@ -204,6 +205,10 @@ class EffectRunner:
         if view is not None:
             self._node.ledger.view = view
         self._node.ledger.record(kind, **fields)
+
+    def witness_ok(self, asker: ExtensionPeer, answer: dict[str, Any]) -> None:
+        """Answer a node of a pair that has this one for its witness. A record fits into a frame."""
+        asker.send_extension(CHANNEL, Method.WITNESS_OK, json.dumps(answer).encode())
 
     def manage_ok(self, peer: int, answer: dict[str, Any]) -> None:
         """Answer an operator, in as many frames as it takes; the end of the JSON text is the end of the

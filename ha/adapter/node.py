@@ -44,6 +44,7 @@ from ha.adapter.recovery import Bases, recover
 from ha.adapter.replica.queue_words import ended_words
 from ha.adapter.replica.vhost import ReplicaVhost
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
+from ha.adapter.witness.desk import WitnessDesk
 from ha.core.deadlines import earliest
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
@@ -128,13 +129,14 @@ class Node:
         self.broker.on_clock = self.before_output
         self.broker.disk.free = lambda: files.files.free(files.directory)
         self._effects = EffectRunner(self)
-        self.authority = AuthorityDesk(ha.authority, log, self.warn)
+        self.authority = AuthorityDesk(ha.authority, log, self.warn, outside=authority.ARBITRATES)
         self._core_deadline: float | None = None
         self._dial_faults = DialFaults(log)
         self._grace_until: float | None = None
         self.now, self._wall_ms = 0.0, 0
         self._started = False
         self._questions = Questions(self)
+        self.witness = WitnessDesk(files.files, files.directory, ha.witness_for, self.warn)
         self.mirrors = QueueMirrors(self, store, self._inbox)
         self.broker.gates += [store, self.core]
         self._ledger = LedgerSink(ledger, store, history)
@@ -157,6 +159,7 @@ class Node:
         self.replica.position = recovered
         self.ledger.view = self.core.epoch
         self._started = True
+        self.witness.start(now)
         self.core.start(now)
         self._effects.run(now)
         self.mirrors.start()
@@ -319,6 +322,8 @@ class Node:
                 case Arrived(peer=peer, method=method, payload=payload):
                     if method == Method.MANAGE:
                         self._questions.heard(payload, partial(self._effects.manage_ok, peer), now)
+                    elif method == Method.WITNESS:
+                        self._witness(peer, payload, now)
                     elif method in MIRROR_METHODS:
                         self.mirrors.hear(peer, method, payload)
                     else:
@@ -341,11 +346,18 @@ class Node:
                 for name in filter(self.core.peers.is_self, self.dials.names()):
                     self.dials.forget(name)
 
+    def _witness(self, peer: int, payload: bytes, now: float) -> None:
+        """Answer a node of a pair that has this one for its witness."""
+        asker = self.hooks.peers.get(peer)
+        if asker is not None:
+            self._effects.witness_ok(asker, self.witness.hear(asker.user, payload, now))
+
     def timers(self, now: float) -> None:
         """Do what is due: heartbeats, handshakes, redials, exclusions (in the `end_tick` that follows)."""
         if self._running:
             self.broker.timers(now)
             self.dials.timers(now)
+            self.witness.timers(now)
 
     def next_deadline(self) -> float | None:
         """When to call `timers`, and then `end_tick`, next."""
@@ -357,6 +369,7 @@ class Node:
             self.dials.next_deadline(),
             self._grace_until,
             self.mirrors.next_deadline(),
+            self.witness.next_deadline(),
         )
 
     # -- management
@@ -372,6 +385,8 @@ class Node:
             "memory": self.broker.memory.parts,
             **self.mirrors.status(),
         }
+        if self.settings.witness_for:
+            counts["witness_for"] = self.witness.status()
         if ledger := self.ledger.health():
             counts["ledger"] = ledger
         if self.core.automatic is not None:

@@ -73,6 +73,9 @@ class HaSettings:
     witness: str = ""
     """Under `pair`: where a third broker keeps the record and a lease of the primary, as etcd does; "": no
     witness."""
+    witness_for: tuple[str, ...] = ()
+    """The pairs that have this node for their witness: the names by which they log in."""
+
     cib_set: str = ""
     """Under `pacemaker`: which set of the CIB holds the record."""
     failover_timeout: float = 5.0

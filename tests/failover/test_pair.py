@@ -149,6 +149,47 @@ def test_a_cut_network_with_clients_on_both_sides(tmp_path: Path) -> None:
             assert bodies(cluster, "right") == ["both", "of right"]
 
 
+@pytest.mark.smoke
+@pytest.mark.cluster
+def test_a_witness_decides_when_the_network_is_cut(tmp_path: Path) -> None:
+    """Clients on both sides; the one that reaches the witness serves, and the other one confirms nothing."""
+    if reason := why_not():
+        pytest.skip(f"no network namespaces: {reason}")
+    names = ("left", "right", "third")
+    with Lab(names) as lab, lab.inside():
+        places = lab.places()
+        told = ("ha.authority=pair", "ha.failover_timeout=2s", f"ha.witness={places['third'].address}")
+        told += ("ha.witness_password=of the witness",)
+        both = ",".join(str(places[name].address) for name in names[:2])
+        cluster = Cluster(tmp_path, places, *namespaces.SETTINGS, login=namespaces.LOGIN)
+        cluster.own = {name: (*told, *OWN[name]) for name in names[:2]}
+        cluster.own["third"] = ("ha.witness_for=pair", "ha.witness_password=of the witness")
+        with cluster:
+            cluster.start("third", brokers="")
+            cluster.start("left", "right", brokers=both)
+            cluster.until(lambda: [cluster.status(n) for n in names[:2]] == ["active", "ready"], "a pair")
+            publish(cluster, "left", "both")
+            for one, other in (("left", "right"), ("right", "left")):
+                lab.drop(one, other)
+            publish(cluster, "left", "of left")
+            cluster.until(lambda: "is still there" in str(cluster.answer("right")["reason"]), "the reason")
+            assert not attempt(cluster, "right"), "the witness has heard the primary"
+            lab.heal()
+            cluster.until(lambda: [cluster.status(n) for n in names[:2]] == ["active", "ready"], "a pair")
+            for other in ("right", "third"):
+                lab.drop("left", other)
+                lab.drop(other, "left")
+            cluster.until(lambda: cluster.status("right") in SERVES, "the other one to take over")
+            publish(cluster, "right", "of right")
+            cluster.until(lambda: cluster.answer("left").get("withheld") is not False, "the old one to stop")
+            lab.heal()
+            cluster.until(
+                lambda: [cluster.status(n) for n in names[:2]] == ["ready", "active"], "one primary"
+            )
+            assert bodies(cluster, "right") == ["both", "of left", "of right"]
+            assert cluster.answer("left")["quarantined"] == 0
+
+
 def connection(cluster: Cluster, name: str) -> pika.BlockingConnection:
     address, login = cluster.addresses[name], cluster.login
     return pika.BlockingConnection(

@@ -61,6 +61,7 @@ def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _of_controller(ha)
     elif ha.role is not None:
         yield "ha.role", f"needs ha.authority = 'pair', which is {ha.authority!r}"
+    yield from _of_the_witness(settings)
     if ha.authority == "etcd":
         yield from _of_etcd(ha.etcd)
         if ha.failover_timeout < 2 or ha.failover_timeout != int(ha.failover_timeout):
@@ -96,6 +97,20 @@ def _of_controller(ha: HaSection) -> Iterator[tuple[str, str]]:
         yield "ha.role", "is needed for ha.authority = 'pair': primary on one node, backup on the other"
     if ha.brokers and len(ha.brokers) != 2:
         yield "ha.brokers", f"needs two brokers for ha.authority = 'pair', and has {len(ha.brokers)}"
+
+
+def _of_the_witness(settings: Settings) -> Iterator[tuple[str, str]]:
+    ha, auth = settings.ha, settings.auth
+    if ha.witness is not None and ha.authority != "pair":
+        yield "ha.witness", f"needs ha.authority = 'pair', which is {ha.authority!r}"
+    if ha.witness is not None and tuple(ha.witness) in map(tuple, ha.brokers):
+        yield "ha.witness", f"{ha.witness} is a node of the pair itself; a witness is a third broker"
+    if ha.witness is not None and ha.failover_timeout < 2:
+        yield "ha.failover_timeout", "must be 2s or more with a witness"
+    taken = {ha.username, auth.default_user or "guest", *(auth.users or {})}
+    for name in ha.witness_for:
+        if name in taken:
+            yield "ha.witness_for", f"{name!r} is a user of this broker already; give the pair another name"
 
 
 def _of_etcd(etcd: EtcdSection) -> Iterator[tuple[str, str]]:

@@ -29,9 +29,12 @@ from understudy.config.types import (
     KeyPrefix,
     Names,
     OptionalAddress,
+    OptionalPublicAddress,
     PublicAddresses,
     Size,
     SocketPath,
+    WitnessName,
+    WitnessNames,
     parse_node_name,
 )
 from understudy.shared.addresses import HostPort
@@ -229,6 +232,17 @@ class HaSection(_Section):
     role: Literal["primary", "backup"] | None = None
     """Under `pair`: `primary` on one node, `backup` on the other. When nobody serves, and both may, the
     primary does. Otherwise the two are alike: a node that comes back joins the one that serves."""
+    witness: OptionalPublicAddress = None
+    """Under `pair`: a third broker that keeps the in-sync set, as `HOST:PORT` or `amqps://HOST:PORT`. With it
+    the pair is safe in a network that is cut in two, and needs no client's vote. Default: `off`."""
+    witness_name: WitnessName = "pair"
+    """The name of this pair at its witness: one of `ha.witness_for` there."""
+    witness_password: str = Field(default=WELL_KNOWN, min_length=1)
+    """The password of the pairs at their witness, the same on the witness and on both nodes. The default is
+    accepted from loopback only."""
+    witness_for: WitnessNames = ()
+    """On a witness: the names of the pairs for which this broker keeps the in-sync set, such as
+    `"orders,billing"`. Each logs in with its name and `ha.witness_password`, and may do nothing else."""
     cib_set: str = "understudy-record"
     """Under `pacemaker`: id of the `cluster_property_set` of the CIB with the in-sync set, one for each pair
     of a cluster. An XML id that no resource or other part of the CIB has, and not `cib-bootstrap-options`."""

@@ -18,6 +18,7 @@ from understudy.shared.addresses import (
     is_host,
     parse_address,
     parse_addresses,
+    parse_public_address,
     parse_public_addresses,
 )
 
@@ -27,6 +28,7 @@ _SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30,
 _SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
 _SOCKET_PATH_MAX = 107
 _ENDPOINT = re.compile(r"(https?)://([^/?#\s\\]*?)(:[^]:/?#]*)?/*", re.IGNORECASE)
+_WITNESS_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _PREFIX = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 
 
@@ -103,6 +105,27 @@ def _endpoint(url: str) -> str:
 def shown_url(url: str) -> str:
     """As a message may show it: without a login, and not longer than 100 characters."""
     return re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)[:100]
+
+
+def parse_optional_public_address(value: Any) -> HostPort | None:
+    """An address for clients; None for `off`, false or an empty value."""
+    if value is None or value is False or value in ("", "off"):
+        return None
+    return parse_public_address(value)
+
+
+def parse_witness_name(value: Any) -> str:
+    """The name of a pair at its witness, where it names a file."""
+    if isinstance(value, str) and _WITNESS_NAME.fullmatch(value):
+        return value
+    raise ValueError(f"{str(value)[:40]!r} is not a name of 1 to 60 letters, digits, '_' and '-'")
+
+
+def parse_witness_names(value: Any) -> tuple[str, ...]:
+    names = tuple(parse_witness_name(name) for name in parse_names(value))
+    if len(set(names)) < len(names):
+        raise ValueError("names a pair twice")
+    return names
 
 
 def parse_key_prefix(value: Any) -> str:
@@ -183,6 +206,13 @@ FilePath = Annotated[str | None, BeforeValidator(parse_file)]
 SocketPath = Annotated[Path | None, BeforeValidator(parse_socket_path)]
 Endpoints = Annotated[
     tuple[str, ...], BeforeValidator(parse_endpoints), PlainSerializer(lambda urls: ",".join(urls))
+]
+OptionalPublicAddress = Annotated[
+    InstanceOf[HostPort] | None, BeforeValidator(parse_optional_public_address), PlainSerializer(str)
+]
+WitnessName = Annotated[str, BeforeValidator(parse_witness_name)]
+WitnessNames = Annotated[
+    tuple[str, ...], BeforeValidator(parse_witness_names), PlainSerializer(lambda names: ",".join(names))
 ]
 KeyPrefix = Annotated[str, BeforeValidator(parse_key_prefix)]
 HostNames = Annotated[tuple[str, ...], BeforeValidator(parse_host_names)]

@@ -21,7 +21,7 @@ from broker.engine import Broker
 from broker.model.values import ORIGIN, Position
 from broker.pieces import assembling_max
 from broker.security.access import Door
-from broker.security.identity import ADMINISTRATOR, HA, User, default_users
+from broker.security.identity import ADMINISTRATOR, HA, WITNESS, User, default_users
 from broker.server.clock import now, wall_ms
 from broker.server.event_loop import TickLoop
 from broker.server.login_threads import LoginThreads
@@ -39,7 +39,7 @@ from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
 from understudy import __version__, codes
-from understudy.config.settings import HaSection, Settings
+from understudy.config.settings import WELL_KNOWN, HaSection, Settings
 from understudy.ledger.batches import LedgerSink
 from understudy.ledger.writer import LedgerError
 from understudy.server.log_lines import set_up_log
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from broker.security.tls import Tls
     from ha.etcd.driver import EtcdDriver
     from ha.pacemaker.driver import PacemakerDriver
+    from ha.witness.driver import WitnessDriver
     from understudy.server.certificates import CertificateWatch
     from understudy.server.http import HttpServer
 
@@ -150,8 +151,11 @@ def speak_amqp10(broker: Broker) -> None:
 
 def users_of(settings: Settings) -> tuple[User, ...]:
     """The configured users or the default ones, and the identity of the pair if there is one."""
-    auth = settings.auth
-    others = _peers(settings.ha)
+    auth, ha = settings.auth, settings.ha
+    others = _peers(ha)
+    for name in ha.witness_for:
+        public = ha.witness_password == WELL_KNOWN
+        others.append(User(name, frozenset({WITNESS}), password=ha.witness_password, loopback_only=public))
     if auth.default_user is not None:
         tags = frozenset({ADMINISTRATOR})
         others.append(User(auth.default_user, tags, password=auth.default_password))
@@ -310,6 +314,8 @@ def _ha_settings(settings: Settings) -> HaSettings:
         tls=ha.tls,
         authority=ha.authority,
         role=ha.role or "",
+        witness=str(ha.witness or ""),
+        witness_for=ha.witness_for,
         cib_set=ha.cib_set,
         failover_timeout=ha.failover_timeout,
         etcd_prefix=ha.etcd.prefix,
@@ -343,10 +349,10 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         raise CannotStart(error.said) from None
     doors: list[HttpServer] = []
     stopped: str | None = None
-    authority: PacemakerDriver | EtcdDriver | None = None
+    authority: PacemakerDriver | EtcdDriver | WitnessDriver | None = None
     beats = loop.create_task(_beats(parts.ledger, settings.ledger.heartbeat / 3))
     try:
-        authority = _authority(settings, node, shell)
+        authority = _authority(settings, parts.tls, node, shell)
         await _listen(settings, shell, parts.tls)
         if space.clients < settings.broker.max_connections:
             LOG.info(codes.CLIENTS_LIMITED.say(clients=space.clients))
@@ -404,13 +410,21 @@ def _watch(tls: Tls | None) -> CertificateWatch | None:
     return watch
 
 
-def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver | EtcdDriver | None:
+def _authority(
+    settings: Settings, tls: Tls | None, node: Node, shell: Shell
+) -> PacemakerDriver | EtcdDriver | WitnessDriver | None:
     """Carries requests to the authority, if it is outside the pair. Raises CannotStart if the authority
     cannot be used."""
-    driver: PacemakerDriver | EtcdDriver
+    driver: PacemakerDriver | EtcdDriver | WitnessDriver
     match settings.ha.authority:
-        case "manual" | "pair":
+        case "manual":
             return None
+        case "pair":
+            if settings.ha.witness is None:
+                return None
+            from understudy.server.witness import witness_driver
+
+            driver = witness_driver(settings.ha, tls, node, now, shell.tick_soon)
         case "pacemaker":
             from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words
 

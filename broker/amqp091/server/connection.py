@@ -44,7 +44,7 @@ from broker.errors import (
     UnexpectedFrame,
 )
 from broker.heartbeat import HeartbeatVerdict
-from broker.security.identity import ADMINISTRATOR, HA
+from broker.security.identity import ADMINISTRATOR, HA, WITNESS
 from understudy.shared.text import short, shown
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ _CHANNEL = 2200
 
 EXTENSION_CLASS = 250
 LINK_METHODS = range(10, 50)
+WITNESS_METHOD = 52
 """Extension methods of the link between nodes, only for users with the tag `ha`. The others are for
 management."""
 
@@ -355,10 +356,12 @@ class ServerConnection(Host):
                 )
 
     def _extension(self, number: int, method_id: int, payload: bytes) -> None:
-        """Link methods need the tag `ha` and a connection accepted as a peer's. Other methods need
-        `administrator` or `ha`."""
+        """Link methods need the tag `ha` and a connection accepted as a peer's, the witness's the tag
+        `witness`. Other methods need `administrator` or `ha`."""
         of_link = method_id in LINK_METHODS
         wanted = {HA} if of_link else {HA, ADMINISTRATOR}
+        if method_id == WITNESS_METHOD:
+            wanted = {WITNESS}
         if not wanted & self.tags or (of_link and not self.capability(PEER_CAPABILITY)):
             raise LoginRefused(f"extension method {method_id} is refused to user '{self.user}'")
         self.extension_used = True

@@ -137,7 +137,8 @@ class AutomaticFailover:
     def _at_work(self) -> bool:
         backup = self._follows()
         alone = backup is not None and not backup.linked
-        stopped = self.off or (bool(self._stopped) and self._pair is None)
+        by_table = self._pair is not None and not self._keeper.arbitrates
+        stopped = self.off or (bool(self._stopped) and not by_table)
         return alone and not self._promotion.active and not stopped
 
     # -- deciding

@@ -26,7 +26,8 @@ FRAME_LIMIT = 1 << 30
 
 
 class Method(enum.IntEnum):
-    """Methods of class 250. 10-31 are the link's, 50-51 an operator's; 40-46 are `copy_link`'s."""
+    """Methods of class 250. 10-31 are the link's, 50-51 an operator's, 52-53 those of a pair to its witness;
+    40-46 are `copy_link`'s."""
 
     HELLO = 10
     HELLO_OK = 11
@@ -48,6 +49,8 @@ class Method(enum.IntEnum):
     the backup promotes itself; before that without, so that it holds clients that come early."""
     MANAGE = 50
     MANAGE_OK = 51
+    WITNESS = 52
+    WITNESS_OK = 53
 
 
 class Frame(enum.IntEnum):

@@ -14,54 +14,18 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.adapter.authority_port import AuthorityRequest
 from ha.core.record.in_sync_record import Incarnation, first_record
 from ha.etcd import codes
 from ha.etcd import driver as driver_module
 from ha.etcd.driver import MOST_WAITING, Etcd, EtcdDriver
 from ha.etcd.register import LEASE_LOST, Call, Keys
+from tests.ha.asking import DEADLINE, Asking
 from tests.ha.etcd.virtual import VirtualEtcd
-from understudy.shared.codes import Code, Coded
+from understudy.shared.codes import Code
 
-DEADLINE = 20.0
 RECORD = first_record("pair", 1, Incarnation("a", 1), "a").as_json()
 FIRST = AuthorityRequest(1, "swap", None, RECORD)
-
-
-class Asking:
-    """A node that asks what a test wants asked."""
-
-    def __init__(self) -> None:
-        self.wanted: list[AuthorityRequest] = []
-        self.answers: dict[int, tuple[str, dict[str, Any] | None]] = {}
-        self.reasons: dict[int, str] = {}
-        self.stands: list[tuple[bool, Coded]] = []
-        self.told = asyncio.Event()
-
-    def wants_authority(self) -> list[AuthorityRequest]:
-        wanted, self.wanted = self.wanted, []
-        return wanted
-
-    def authority_answered(
-        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
-        reason: str = "", owner_gone: bool = False,
-    ) -> None:  # fmt: skip
-        self.answers[request_id] = outcome, record
-        self.reasons[request_id] = reason
-        self.told.set()
-
-    def authority_stands(self, ok: bool, said: Coded) -> None:
-        self.stands.append((ok, said))
-
-    async def ask(self, driver: EtcdDriver, *requests: AuthorityRequest) -> list[str]:
-        """The outcomes."""
-        self.wanted += requests
-        driver.carry()
-        async with asyncio.timeout(DEADLINE):
-            while not {request.request_id for request in requests} <= self.answers.keys():
-                self.told.clear()
-                await self.told.wait()
-        return [self.answers[request.request_id][0] for request in requests]
 
 
 class Gateway:
