@@ -109,7 +109,7 @@ def test_a_planned_end_lets_the_lease_go_at_once() -> None:
     [
         ("", "it is no JSON"),
         ("[1]", "no JSON object"),
-        ("{}", "it lacks '"),
+        ("{}", "it lacks 'cluster_id'|has a wrong type"),
         ("[" * 100_000, "nested too deep|no JSON"),
         (odd(owner=3), "wrong type"),
         (odd(owner=["a", 1, 1]), "wrong type"),
