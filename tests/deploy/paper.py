@@ -52,6 +52,7 @@ HOW_TO_WHERE = {
     "celery": "the settings of tests/interop/celery_tasks.py",
     "clients": "on a broker of its own (test_how_to)",
     "security": "run and loaded by tests/understudy/config/test_security_paper.py",
+    "kubernetes": "in pods that are processes, as far as a command reaches a node (test_kubernetes)",
     "not run": "not at all; the page says why",
 }
 GENERATED = ("cli.md", "error-codes.md")

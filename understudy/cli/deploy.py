@@ -30,6 +30,7 @@ KINDS = {
     "haproxy": ("HAProxy routes clients to the node that serves", "haproxy"),
     "keepalived": ("A virtual IP that follows the node that serves", "keepalived"),
     "compose": ("A pair in containers, to try it", "container"),
+    "kubernetes": ("A pair on Kubernetes, with etcd", "kubernetes"),
     "prometheus": ("Prometheus: scraping, and alerts", "prometheus"),
     "settings": ("Settings of one pair, to fill in the other files", "site.env"),
 }
@@ -40,7 +41,7 @@ _GIVEN = re.compile(r"[A-Z][A-Z0-9_]*=")
 
 @click.group()
 def deploy() -> None:
-    """Files for systemd, Pacemaker, HAProxy, containers and Prometheus."""
+    """Files for systemd, Pacemaker, HAProxy, containers, Kubernetes and Prometheus."""
 
 
 @deploy.command("list")
