@@ -29,11 +29,13 @@ from types import FrameType
 from typing import Any
 
 from tests.failover.nodes import namespaces
-from tests.failover.nodes.cluster import Cluster, Login, local_places, understudy
+from tests.failover.nodes.cluster import Cluster, Login, Place, local_places, understudy
 from tests.failover.nodes.etcd import EtcdCluster
 from tests.failover.nodes.namespaces import Lab
 from tests.failover.soak.faults import ETCD, FAULTS, NETWORK, PROCESS, THREE_NODES, Stage
 from tests.failover.soak.traffic import Traffic
+from tests.ports import free_ports
+from understudy.shared.addresses import HostPort
 
 Judge = Callable[[Path], dict[str, Any]]
 """Spark's answer on the ledgers of a leg."""
@@ -66,8 +68,14 @@ class Options:
     """Each node in a network namespace of its own."""
     spark: bool = True
     authority: str = "manual"
-    """`manual`: the runner promotes. `pair`: two nodes promote themselves. `etcd`: so do they, with three
-    members of it."""
+    """`manual`: the runner promotes. `pair`: two nodes promote themselves. `witness`: so do they, with one.
+    `etcd`: so do they, with three members of it."""
+
+    @property
+    def roles(self) -> bool:
+        """Two nodes, each with its `ha.role`."""
+        return self.authority in ("pair", "witness")
+
     folder: Path | None = None
     """Where everything is kept; None: a temporary folder, kept only if something is wrong."""
 
@@ -151,7 +159,7 @@ class Rounds:
 
     def _leg(self, folder: Path, first: int, last: int) -> None:
         seed = self._seed(first)
-        two = 2 if self._o.authority == "pair" else 0
+        two = 2 if self._o.roles else 0
         names = "abc"[: two or self._o.nodes or random.Random(f"nodes {seed}").choice((2, 3, 3))]
         began = time.monotonic()
         with self._stage(folder, names) as stage:
@@ -191,8 +199,16 @@ class Rounds:
                 stack.enter_context(lab.inside())
                 places, login, host = lab.places(), namespaces.LOGIN, namespaces.HUB_ADDRESS
                 settings += namespaces.SETTINGS
-            if o.authority == "pair":
+            if o.roles:
                 settings += ["ha.authority=pair", "ha.failover_timeout=2s"]
+            if o.authority == "witness":
+                at = HostPort(host, free_ports(1)[0])
+                witness = Cluster(
+                    folder / "witness", {"w": Place(at)}, "ha.witness_for=pair", "ha.witness_password=w",
+                    *(namespaces.SETTINGS if o.lab else ()), login=login,
+                )  # fmt: skip
+                stack.enter_context(witness).start("w", brokers="")
+                settings += [f"ha.witness={at}", "ha.witness_password=w"]
             if o.authority == "etcd":
                 etcd = stack.enter_context(EtcdCluster(folder, host=host))
                 settings += [
@@ -203,7 +219,7 @@ class Rounds:
             addresses = ",".join(str(place.address) for place in places.values())
             traffic = stack.enter_context(Traffic(addresses, login, folder / "clients", o.rate))
             cluster = stack.enter_context(Cluster(folder, places, *settings, login=login))
-            if o.authority == "pair":
+            if o.roles:
                 cluster.own = {
                     name: (f"ha.role={role}",) for name, role in zip(names, ROLES, strict=True)
                 }  # fmt: skip
@@ -291,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=150.0, help="messages a second of each publisher (150)")
     parser.add_argument("--ack-timeout", type=float, default=1.0, help="seconds (1)")
     parser.add_argument("--lease", type=float, default=1.5, help="seconds (1.5)")
-    parser.add_argument("--authority", choices=("manual", "pair", "etcd"), default="manual")
+    parser.add_argument("--authority", choices=("manual", "pair", "witness", "etcd"), default="manual")
     parser.add_argument("--namespaces", choices=("auto", "yes", "no"), default="auto")
     parser.add_argument("--no-spark", action="store_true", help="only the clients' own counts")
     parser.add_argument("--folder", type=Path, help="keep everything there")
