@@ -33,21 +33,29 @@ async def addresses_of(host: str, port: int, patience: float) -> list[str]:
     return [str(address[0]) for *_, address in found]
 
 
-async def connect(make: Callable[[], asyncio.BaseProtocol], host: str, port: int, patience: float) -> None:
+async def connect(
+    make: Callable[[], asyncio.BaseProtocol], host: str, port: int, patience: float, met: str = ""
+) -> str:
     """Open a TCP connection to the first address of `host` that accepts one, within `patience` seconds in
-    total.
+    total. Returns that address. `met`: the one that it had last time.
 
-    Raises Unresolved; ConnectionRefusedError if no address has a listener; TimeoutError; OSError.
+    Raises Unresolved; ConnectionRefusedError if no address has a listener, and `met` is one of them;
+    TimeoutError; OSError.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience
     faults: list[OSError] = []
-    for address in await addresses_of(host, port, patience):
+    addresses = await addresses_of(host, port, patience)
+    for address in addresses:
         try:
             async with asyncio.timeout_at(deadline):
                 await loop.create_connection(make, address, port)
-            return
+            return address
         except OSError as error:
             faults.append(error)
     # An error other than a refusal says more: a host may be there.
-    raise next((fault for fault in faults if not isinstance(fault, ConnectionRefusedError)), faults[-1])
+    told = next((fault for fault in faults if not isinstance(fault, ConnectionRefusedError)), None)
+    if told is None and met and met not in addresses:
+        # The name leads elsewhere now. Whoever was there before may run on.
+        told = OSError(f"nobody listens at {', '.join(addresses)}, and it was at {met} before")
+    raise told if told is not None else faults[-1]

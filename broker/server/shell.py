@@ -79,6 +79,8 @@ class Shell:
         self._unread: dict[Inbound, None] = {}
         """New sockets that are not read yet."""
         self._dials: set[asyncio.Task[None]] = set()
+        self._met: dict[tuple[str, int], str] = {}
+        """The address at which each host was reached last."""
         self._servers: list[asyncio.Server] = []
         self._garbage = GarbageSchedule()
         self._tick_due = False
@@ -284,8 +286,9 @@ class Shell:
     async def _dial(self, node: Dialing, wanted: DialWanted) -> None:
         try:
             context = None if self.dial_tls is None else self.dial_tls()
-            await connect(
-                lambda: Outbound(self, node, wanted, context), wanted.host, wanted.port, DIAL_TIMEOUT
+            place = (wanted.host, wanted.port)
+            self._met[place] = await connect(
+                lambda: Outbound(self, node, wanted, context), *place, DIAL_TIMEOUT, self._met.get(place, "")
             )
         except OSError as error:
             if not self._stopping and wanted.dial_id not in self.outbound:

@@ -20,6 +20,7 @@ from broker.model.vhost.vhosts import VirtualHosts
 from broker.security.access import Door
 from broker.server import shell, sockets
 from broker.server.driven import Dialing
+from broker.server.resolving import connect
 from broker.server.shell import Shell
 from broker.server.sockets import peer_of
 from broker.settings import BrokerSettings
@@ -360,3 +361,28 @@ def test_a_dial_is_refused_only_if_every_address_refuses(monkeypatch: pytest.Mon
     assert _Dialler("b.example").dialled()[2:] == (True, False)
     there[:] = ["127.0.0.1", "255.255.255.255"]  # where there is no way to
     assert _Dialler("b.example").dialled()[2:] == (False, False)
+
+
+def test_a_refusal_at_another_address_than_before_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that leads to a new machine says nothing of the process at the old one."""
+    (port,) = free_ports(1)
+    there: list[str] = []
+
+    def lookup(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in there]
+
+    async def scene() -> list[type[BaseException]]:
+        found = []
+        for there[:], met in (
+            (["127.0.0.1"], "127.0.0.1"),
+            (["127.0.0.2"], "127.0.0.1"),
+            (["127.0.0.2"], ""),
+        ):
+            try:
+                await connect(asyncio.Protocol, "b.example", port, 5.0, met)
+            except OSError as error:
+                found.append(type(error))
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    assert asyncio.run(scene()) == [ConnectionRefusedError, OSError, ConnectionRefusedError]
