@@ -66,13 +66,13 @@ class WitnessDesk:
         self._asked_at = now
         if self._look_at is None:
             self._look_at = now + LOOK
-        before = register.record
+        before = register.kept
         answer, changed = register.answer(request, now)
         if changed and register.record is not None:
             try:
                 self._files[pair].save(register.record.as_json())
             except StoreUnusable as error:
-                register.record = before
+                register.put_back(before)
                 self._trouble(pair, str(error))
                 return _failed(request, pair, str(error))
             self._troubles.pop(pair, None)

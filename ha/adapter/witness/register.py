@@ -67,6 +67,10 @@ def request_from_json(told: Any) -> WitnessRequest:
         raise BadRequest(f"{type(error).__name__}: {error}"[:200]) from None
 
 
+Kept = tuple[InSyncRecord | None, dict[tuple[str, int], float]]
+"""The record, and by owner when its lease runs out."""
+
+
 class WitnessRegister:
     """`record`: what is held; `born`: when the witness began to listen."""
 
@@ -91,6 +95,15 @@ class WitnessRegister:
             case "release" if self._owns(request):
                 self._until[request.asker] = now
         return WitnessAnswer("done", held, self.owner_gone(request.seconds, now)), False
+
+    @property
+    def kept(self) -> Kept:
+        """For `put_back`. `answer` changes neither part in place when it swaps."""
+        return self.record, self._until
+
+    def put_back(self, kept: Kept) -> None:
+        """A swap could not be made durable. The lease of the owner goes on: it may be alive."""
+        self.record, self._until = kept
 
     def owner_gone(self, seconds: float, now: float) -> bool:
         """The owner's lease, of so many seconds, has run out."""
