@@ -22,8 +22,6 @@ from understudy.shared.codes import Coded
 LOOK = 0.25
 """Seconds between two looks at the clock while a pair asks: a longer pause means that this process stood
 still."""
-ASKS = 5.0
-"""Seconds after a request during which it looks."""
 MEND = "put back a file that this witness wrote, or remove it if neither node of the pair serves"
 
 
@@ -38,7 +36,8 @@ class WitnessDesk:
         self._registers: dict[str, WitnessRegister] = {}
         self._troubles: dict[str, str] = {}
         self._look_at: float | None = None
-        self._asked_at = float("-inf")
+        self._looks_until = float("-inf")
+        """Until then a lease may hold, whose owner asks as seldom as each third of it."""
 
     def start(self, now: float) -> None:
         """Read what is kept. A file that cannot be read stays as it is, and its pair gets no answers."""
@@ -63,7 +62,7 @@ class WitnessDesk:
             cause = self._troubles.get(pair, f"{pair!r} is not in ha.witness_for")
             return _failed(request, pair, cause)
         self._tick(now)
-        self._asked_at = now
+        self._looks_until = max(self._looks_until, now + request.seconds)
         if self._look_at is None:
             self._look_at = now + LOOK
         before = register.kept
@@ -81,7 +80,7 @@ class WitnessDesk:
     def timers(self, now: float) -> None:
         if self._look_at is not None and now >= self._look_at:
             self._tick(now)
-            self._look_at = now + LOOK if now < self._asked_at + ASKS else None
+            self._look_at = now + LOOK if now < self._looks_until else None
 
     def next_deadline(self) -> float | None:
         return self._look_at

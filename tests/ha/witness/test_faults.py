@@ -26,3 +26,12 @@ def test_a_swap_that_cannot_be_saved_leaves_the_lease_of_the_owner() -> None:
     assert (found["record"], found["owner_gone"]) == (FIRST.as_json(), False)
     to(witness, 25.0)
     assert witness.ask(asks("read", B), 25.0)["owner_gone"] is True
+
+
+def test_a_witness_that_stood_still_ends_no_lease_that_is_seldom_renewed() -> None:
+    disk = VirtualDisk()
+    disk.make_directory("/w")
+    witness = Desk(disk)
+    witness.ask(swaps(FIRST, None) | {"seconds": 60.0}, 0.0)
+    to(witness, 14.0)
+    assert witness.ask(asks("read", B, 60.0), 100.0)["owner_gone"] is False
