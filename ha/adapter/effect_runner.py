@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
+from broker.errors import FrameError
 from ha.adapter.announcements import Announcer, announce
 from ha.adapter.authority_port import request_of
 from ha.core.effects import (
@@ -207,8 +208,13 @@ class EffectRunner:
         self._node.ledger.record(kind, **fields)
 
     def witness_ok(self, asker: ExtensionPeer, answer: dict[str, Any]) -> None:
-        """Answer a node of a pair that has this one for its witness. A record fits into a frame."""
-        asker.send_extension(CHANNEL, Method.WITNESS_OK, json.dumps(answer).encode())
+        """Answer a node of a pair that has this one for its witness. The record of a pair fits into the
+        smallest frame: another one must not end this broker."""
+        payload = json.dumps(answer).encode()
+        if len(payload) <= asker.extension_room:
+            asker.send_extension(CHANNEL, Method.WITNESS_OK, payload)
+        else:
+            asker.expel(FrameError.code, "FRAME_ERROR - the answer of the witness does not fit a frame")
 
     def manage_ok(self, peer: int, answer: dict[str, Any]) -> None:
         """Answer an operator, in as many frames as it takes; the end of the JSON text is the end of the
