@@ -28,7 +28,8 @@ ANSWER = 1.0
 CONNECT = 2.0
 """Seconds for a connection and its login."""
 REDIAL = (0.2, 2.0)
-"""Seconds before the next attempt: the time doubles, with jitter."""
+"""Seconds before the next attempt: the time doubles, with jitter, up to a quarter of the lease. A witness
+that has started gives the owner one lease, in which it must be back."""
 PROBE = 5.0
 """Seconds without a request after which the witness is asked all the same: status knows of trouble then."""
 HEARTBEAT = 2
@@ -199,7 +200,7 @@ class WitnessDriver:
 
     async def _run(self) -> None:
         """Connect, hear, connect again."""
-        pause = REDIAL[0]
+        pause, longest = REDIAL[0], min(REDIAL[1], self._where.seconds / 4)
         while True:
             began = self._loop.time()
             try:
@@ -214,7 +215,7 @@ class WitnessDriver:
                 if self._writer is not None:
                     self._writer.close()
                     self._writer = None
-            pause = REDIAL[0] if self._loop.time() - began > CONNECT else min(2 * pause, REDIAL[1])
+            pause = REDIAL[0] if self._loop.time() - began > CONNECT else min(2 * pause, longest)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
     async def _live(self) -> None:
