@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from understudy.config.settings import WELL_KNOWN
+from understudy.shared.addresses import TlsHostPort
+
 if TYPE_CHECKING:
     from understudy.config.settings import EtcdSection, HaSection, Settings
     from understudy.shared.addresses import HostPort
@@ -103,7 +106,7 @@ def _of_the_witness(settings: Settings) -> Iterator[tuple[str, str]]:
     ha, auth = settings.ha, settings.auth
     if ha.witness is not None and ha.authority != "pair":
         yield "ha.witness", f"needs ha.authority = 'pair', which is {ha.authority!r}"
-    if ha.witness is not None and tuple(ha.witness) in map(tuple, ha.brokers):
+    if ha.witness is not None and tuple(ha.witness) in map(tuple, (*ha.brokers, *ha.public_brokers)):
         yield "ha.witness", f"{ha.witness} is a node of the pair itself; a witness is a third broker"
     if ha.witness is not None and ha.failover_timeout < 2:
         yield "ha.failover_timeout", "must be 2s or more with a witness"
@@ -111,6 +114,13 @@ def _of_the_witness(settings: Settings) -> Iterator[tuple[str, str]]:
     for name in ha.witness_for:
         if name in taken:
             yield "ha.witness_for", f"{name!r} is a user of this broker already; give the pair another name"
+    own = "auth.users" if auth.users is not None else "auth.default_user" if auth.default_user else ""
+    if own and ha.witness_for and ha.witness_password == WELL_KNOWN:
+        yield (
+            "ha.witness_password",
+            f"is needed for ha.witness_for with {own}: with the default, anybody on this machine could "
+            "decide who serves; give the witness and its pairs the same long secret",
+        )
 
 
 def _of_etcd(etcd: EtcdSection) -> Iterator[tuple[str, str]]:
@@ -137,6 +147,8 @@ def _of_tls(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "tls.key", "is needed with tls.certificate"
     if tls.certificate is None and (tls.key or tls.ca or tls.client_ca):
         yield "tls.certificate", "is needed with the other files of the section"
+    if isinstance(ha.witness, TlsHostPort) and tls.certificate is not None and tls.ca is None:
+        yield "tls.ca", "is needed for a witness over TLS: this node checks the certificate there by it"
     if ha.tls and tls.ca is None:
         yield "tls.ca", "is needed for ha.tls: both ends of the link show a certificate of this authority"
     if ha.tls and ha.brokers and ha.listen is None:
