@@ -24,7 +24,7 @@ from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from broker.errors import LoginRefused
-from broker.security.identity import HA, Identity, User, default_users
+from broker.security.identity import HA, WITNESS, Identity, User, default_users
 from broker.security.password_hashes import dummy_hash, is_argon2, matches_rabbit
 
 _RIGHT = 4096
@@ -159,7 +159,7 @@ class Authenticator:
     def _identity(self, user: User) -> Identity:
         if user.name in self._users:
             return Identity(user.name, user.tags)
-        return Identity(user.name, user.tags - {HA}, stored=True)
+        return Identity(user.name, user.tags - {HA, WITNESS}, stored=True)
 
     def _digest(self, whose: str, password: str) -> bytes:
         return hashlib.blake2b(f"{whose}\0{password}".encode(), key=self._key, digest_size=32).digest()

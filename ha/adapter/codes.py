@@ -214,6 +214,12 @@ WITNESS_FILE_FAILED = Code(
     "This broker is the witness of that pair, and cannot read or write its file. It commits nothing for it.",
     "Make room, or mend the file that the sentence names, and restart this broker.",
 )
+WITNESS_OF_ITS_OWN_PAIR = Code(
+    "witness-of-its-own-pair",
+    "this broker is a node of that pair itself; a witness is a third broker",
+    "`ha.witness` leads to one of the two nodes, perhaps by another name.",
+    "Have `ha.witness` name a third broker.",
+)
 WITNESS_BAD_REQUEST = Code(
     "witness-bad-request",
     "not a request to a witness: {fault}",

@@ -136,7 +136,10 @@ class Node:
         self.now, self._wall_ms = 0.0, 0
         self._started = False
         self._questions = Questions(self)
-        self.witness = WitnessDesk(files.files, files.directory, ha.witness_for, self.warn)
+        self.witness = WitnessDesk(
+            files.files, files.directory, ha.witness_for, self.warn,
+            lambda: {self.me.node_id, *self.core.membership.members},
+        )  # fmt: skip
         self.mirrors = QueueMirrors(self, store, self._inbox)
         self.broker.gates += [store, self.core]
         self._ledger = LedgerSink(ledger, store, history)

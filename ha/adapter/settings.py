@@ -73,6 +73,8 @@ class HaSettings:
     witness: str = ""
     """Under `pair`: where a third broker keeps the record and a lease of the primary, as etcd does; "": no
     witness."""
+    witness_name: str = ""
+    """The name of this pair there."""
     witness_for: tuple[str, ...] = ()
     """The pairs that have this node for their witness: the names by which they log in."""
 
@@ -133,7 +135,7 @@ class HaSettings:
             register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
         elif self.authority == "pair":
             register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
-            register["ha.witness"] = self.witness or "none"
+            register["ha.witness"] = f"{self.witness} ({self.witness_name})" if self.witness else "none"
         return register | {
             "ha.authority": self.authority,
             "ha.lease": f"{self.lease:g}s",

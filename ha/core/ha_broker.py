@@ -213,7 +213,8 @@ class HaBroker:
         if self.pair is not None and self.automatic is not None and not peer and not self.status.serves:
             now = self._clocks.now
             self.pair.vote(now)
-            self.automatic.look(now)
+            if not self.keeper.arbitrates:  # with a witness a vote decides nothing
+                self.automatic.look(now)
             soon = soon or (self.pair.in_doubt(now) and not self.automatic.off)
         return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
 

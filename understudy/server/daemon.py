@@ -315,6 +315,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
         authority=ha.authority,
         role=ha.role or "",
         witness=str(ha.witness or ""),
+        witness_name=ha.witness_name,
         witness_for=ha.witness_for,
         cib_set=ha.cib_set,
         failover_timeout=ha.failover_timeout,

@@ -76,9 +76,10 @@ _CHANNEL = 2200
 
 EXTENSION_CLASS = 250
 LINK_METHODS = range(10, 50)
-WITNESS_METHOD = 52
 """Extension methods of the link between nodes, only for users with the tag `ha`. The others are for
-management."""
+management, but for this one."""
+WITNESS_METHOD = 52
+"""Of a pair to its witness, only for users with the tag `witness`."""
 
 
 class State(enum.Enum):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.vhost.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFault
-from broker.security.identity import HA, User
+from broker.security.identity import HA, WITNESS, User
 from broker.security.password_hashes import rabbit_parts
 from ha.adapter import codes
 from ha.adapter.management.serving import not_serving
@@ -145,7 +145,7 @@ def _change_of(change: object) -> Change:
 def directory_of(directory: Directory, configured: Iterable[User]) -> dict[str, list[dict[str, Any]]]:
     """Virtual hosts, users (those of the configuration first, `configured`, without their passwords; the
     pair's own is left out), permissions and policies, in the keys of RabbitMQ's definitions."""
-    made = [user for user in configured if HA not in user.tags]
+    made = [user for user in configured if not user.tags & {HA, WITNESS}]
     return {
         "vhosts": [
             {"name": name, "description": "", "tags": []} | dict(directory.value((VHOST, "", name)) or {})

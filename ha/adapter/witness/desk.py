@@ -7,7 +7,8 @@ there, as each save blocks until then. Records change seldom.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from broker.store.errors import StoreCorrupt, StoreUnusable
@@ -29,8 +30,12 @@ class WitnessDesk:
     """`pairs`: the names in `ha.witness_for`."""
 
     def __init__(
-        self, files: FileLayer, directory: str, pairs: Sequence[str], warn: Callable[[Coded], None]
-    ) -> None:
+        self, files: FileLayer, directory: str, pairs: Sequence[str], warn: Callable[[Coded], None],
+        own: Callable[[], Collection[str]],
+    ) -> None:  # fmt: skip
+        """`own`: ids of this node and of the others of its own pair."""
+        self._own = own
+        self._sync = partial(files.sync_directory, directory)
         self._files = {name: RecordFile(files, directory, f"witness-{name}.json", MEND) for name in pairs}
         self._warn = warn
         self._registers: dict[str, WitnessRegister] = {}
@@ -44,8 +49,10 @@ class WitnessDesk:
         for name, file in self._files.items():
             try:
                 body = file.load()
+                if body is not None:
+                    self._sync()  # what is told from now on outlives a loss of power
                 record = record_from_json(body) if body is not None else None
-            except (StoreUnusable, StoreCorrupt, LinkError) as error:
+            except (StoreUnusable, StoreCorrupt, LinkError, OSError) as error:
                 self._trouble(name, str(error))
                 continue
             self._registers[name] = WitnessRegister(record, now)
@@ -57,6 +64,9 @@ class WitnessDesk:
         except (ValueError, RecursionError) as error:
             fault = str(error) if isinstance(error, BadRequest) else "no JSON"
             return {"id": None, "outcome": "unknown", **_said(codes.WITNESS_BAD_REQUEST.say(fault=fault))}
+        if request.asker[0] in self._own():
+            said = codes.WITNESS_OF_ITS_OWN_PAIR.say()
+            return {"id": request.number, "outcome": "unknown", **_said(said)}
         register = self._registers.get(pair)
         if register is None:
             cause = self._troubles.get(pair, f"{pair!r} is not in ha.witness_for")

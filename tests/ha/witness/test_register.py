@@ -104,7 +104,7 @@ class Desk:
 
     def __init__(self, disk: VirtualDisk, now: float = 0.0) -> None:
         self.warned: list[Coded] = []
-        self.desk = WitnessDesk(disk, "/w", ("shop",), self.warned.append)
+        self.desk = WitnessDesk(disk, "/w", ("shop",), self.warned.append, lambda: {"d" * 32})
         self.desk.start(now)
 
     def ask(self, body: dict[str, Any], now: float, pair: str = "shop") -> dict[str, Any]:
@@ -120,6 +120,13 @@ def test_what_was_answered_outlives_the_witness() -> None:
     found = again.ask(asks("read", B), 51.0)
     assert (found["record"], found["owner_gone"], found["id"]) == (FIRST.as_json(), False, 7)
     assert again.ask(asks("read", B), 51.0, "other")["reason"].endswith("'other' is not in ha.witness_for")
+
+
+def test_a_node_is_no_witness_of_its_own_pair() -> None:
+    disk = VirtualDisk()
+    disk.make_directory("/w")
+    answer = Desk(disk).ask(asks("read", Incarnation("d" * 32, 1)), 1.0)
+    assert (answer["outcome"], answer["code"]) == ("unknown", "witness-of-its-own-pair")
 
 
 def test_a_disk_that_fails_commits_nothing_and_is_told_once() -> None:
