@@ -223,7 +223,9 @@ class WitnessDriver:
         where = self._where
         try:
             async with asyncio.timeout(CONNECT):
-                reader, self._writer = await asyncio.open_connection(where.host, where.port, ssl=where.tls())
+                reader, self._writer = await asyncio.open_connection(
+                    where.host, where.port, ssl=where.tls(), happy_eyeballs_delay=0.25
+                )
         except TimeoutError:
             raise self._lost(f"no answer within {CONNECT:g} s") from None
         except ssl.SSLError as error:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -361,6 +361,42 @@ def test_a_dial_is_refused_only_if_every_address_refuses(monkeypatch: pytest.Mon
     assert _Dialler("b.example").dialled()[2:] == (True, False)
     there[:] = ["127.0.0.1", "255.255.255.255"]  # where there is no way to
     assert _Dialler("b.example").dialled()[2:] == (False, False)
+
+
+def test_an_address_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a host with two networks, one of them cut."""
+    (port,) = free_ports(1)
+    there = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    silent = ["127.0.0.1"]
+    connects = asyncio.selector_events.BaseSelectorEventLoop.sock_connect
+
+    def lookup(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in there]
+
+    async def sock_connect(self: Any, sock: socket.socket, address: tuple[str, int]) -> None:
+        if address[0] in silent:
+            await asyncio.sleep(60)
+        await connects(self, sock, address)
+
+    async def scene() -> str:
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.2", port)
+        made: list[asyncio.Protocol] = []
+
+        def make() -> asyncio.Protocol:
+            made.append(asyncio.Protocol())
+            return made[-1]
+
+        async with server:
+            found = await connect(make, "b.example", port, 20.0)
+        assert len(made) == 1
+        silent[:] = there
+        with pytest.raises(TimeoutError):
+            await connect(make, "b.example", port, 0.6)
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "sock_connect", sock_connect)
+    assert asyncio.run(scene()) == "127.0.0.2"
 
 
 def test_a_refusal_at_another_address_than_before_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
