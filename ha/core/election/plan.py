@@ -27,8 +27,6 @@ from ha.core.record.in_sync_record import Incarnation
 from ha.core.refusal import with_next
 from understudy.shared.codes import Coded
 
-NOT_IN_SYNC = "it is not in sync any more"
-
 
 class SwitchoverStep(enum.Enum):
     ASKING = "asking"
@@ -269,8 +267,7 @@ def _answered(plan: SwitchoverPlan, event: Answered, limits: Limits) -> Move:
     if event.trouble:
         return _without_authority(plan, event.trouble, limits)
     if not event.target_in_sync:
-        said = codes.SWITCHOVER_TAKEN_BACK.say(target=plan.name, cause=NOT_IN_SYNC)
-        return _over(plan, with_next(said, f"{limits.name} serves on; ask again"))
+        return _taken_back(plan, "it is not in sync any more", limits)
     return _drain(plan, event.now, limits)
 
 
@@ -297,7 +294,7 @@ def _flushed(plan: SwitchoverPlan, event: Flushed, limits: Limits) -> Move:
     """On an idle pair the acknowledgements may be as old as the last heartbeat, and the target may have
     stopped since. So it is asked at the very end, and only an answer to that question counts."""
     if not event.target_in_sync:
-        lost = NOT_IN_SYNC
+        lost = "it is not in sync any more"
         if plan.asked is not None:
             lost = "it did not answer, and is not in sync any more"
         return _taken_back(plan, lost, limits)

@@ -81,7 +81,10 @@ class Checkers:
         self.journal = journal
         self.counts: Counter[str] = Counter()
         self.records = Records(clock, machines, register)
-        self.serving = Serving8and9(machines, journal, alone=plan.authority in ("manual", "pair"))
+        by_itself = plan.authority == "pair"
+        self.serving = Serving8and9(
+            machines, journal, alone=by_itself or plan.authority == "manual", follows_silence=by_itself
+        )  # fmt: skip
         self.backwards = Backwards10()
         self.confirms = Confirms2and3and5(machines, journal, self.records, Confirmed(publishers))
         self.ledgers = (
@@ -91,7 +94,7 @@ class Checkers:
         self.transactions = Transactions7(movers, journal, self.confirms)
         links = LinkEnds(clock)
         self.promotions = Promotions11and19(
-            machines, self.records, journal, links, plan.timing, follows_silence=plan.authority == "pair"
+            machines, self.records, journal, links, plan.timing, follows_silence=by_itself
         )  # fmt: skip
         self.deliveries = Deliveries17and20and21and23(journal)
         self.single_active = SingleActive21(journal)

@@ -16,10 +16,14 @@ class Serving8and9:
 
     Serving is what leaves the machine, not what the node thinks. With `alone`, a node that merely thinks so
     while another one serves is an objection too: crashes only, and an operator who knows who runs. When that
-    one forces a promotion, two may serve, each in an epoch of its own, until they have met.
+    one forces a promotion, two may serve, each in an epoch of its own, until they have met. With
+    `follows_silence` a node that is stopped may think so until it wakes.
     """
 
-    def __init__(self, machines: Sequence[Machine], journal: Journal, *, alone: bool) -> None:
+    def __init__(
+        self, machines: Sequence[Machine], journal: Journal, *, alone: bool, follows_silence: bool = False
+    ) -> None:  # fmt: skip
+        self.follows_silence = follows_silence
         self.machines = machines
         self.journal = journal
         self.alone = alone
@@ -47,7 +51,7 @@ class Serving8and9:
             raise Violation(
                 8, f"{machine.name} still serves in epoch {epoch}, and {other} in epoch {self.newest}"
             )
-        if self.alone and not two_may:
+        if self.alone and not two_may and not self.follows_silence:
             for rival in self.machines:
                 if rival is not machine and rival.role() in SERVING:
                     raise Violation(8, f"{machine.name} serves while {rival.name} is {rival.role()}")

@@ -155,7 +155,7 @@ class Promotions11and19:
                 return  # it was asked before the lease was waited out
         link = self.links.of(promotion.machine)
         why = "no link of it ended" if link is None else link.lacks(old.machine.name, self.timing.ack_timeout)
-        if self.follows_silence and link is not None and link.ended is not None and not link.answered:
+        if self.follows_silence and link is not None and not link.answered:
             why = "" if old.died is not None or old.machine.paused else why
         if why:
             raise Violation(
