@@ -47,8 +47,8 @@ MUTANTS = (
     ),
     Mutant(
         "a broken connection is a dead node",
-        "Two nodes lose their connections, both live, and a client makes the backup a second primary. (Ways "
-        "to split brain of Artemis' replication, without a quorum.)",
+        "Two nodes lose their connections, both live, and a client makes the backup a second primary (ways "
+        "to split brain of Artemis' replication without a quorum).",
         (8, 11),
         (
             Patch(PairController, "_offline", _no_connection),
