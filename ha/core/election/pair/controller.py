@@ -153,13 +153,6 @@ class PairController:
         entry = self._other()
         return entry.node_id or "" if entry is not None and self._offline(entry, now) else ""
 
-    def offline_at(self) -> float | None:
-        """When the other node will have been silent for too long; None if that is no question."""
-        entry = self._other()
-        if entry is None:
-            return None
-        return self._heard_at(entry) + self._tuning.failover_timeout
-
     @property
     def other_name(self) -> str:
         answer, entry = self.answer(), self._other()
