@@ -50,6 +50,11 @@ class PeerAddress:
         unreachable = self.failed_at >= asked_at and self.peer is None
         return self.is_self or bool(self.copy_of) or self.answered_at >= asked_at or unreachable
 
+    @property
+    def nobody_listens(self) -> bool:
+        """By the last word of its kernel."""
+        return self.refused_at >= self.failed_at > float("-inf")
+
     def silence(self) -> str:
         """For a sentence on why nothing is known of it."""
         return f"{self.address} {self.trouble or 'does not answer'}"

@@ -144,7 +144,7 @@ class Promotion:
             return False
         if entry.peer is not None:
             return answer is not None and _is_over(answer, record)
-        return entry.refused_at >= entry.failed_at > float("-inf")
+        return entry.nobody_listens
 
     def other_attempt(self) -> str:
         """The name of another node whose own promotion is being decided, as far as is known; or ""."""
@@ -319,11 +319,10 @@ class Promotion:
 
     def _refuse(self, token: int | None, why: Coded, way: str) -> None:
         self._keeper.forget()
-        said = with_next(why, way)
-        refusal = said.about("not promoted")
-        if token is not None or refusal.sentence != self.last_refusal:
-            self._out.warn(said.about("promotion refused"))
-        said = refusal
+        why = with_next(why, way)
+        said = why.about("not promoted")
+        if token is not None or said.sentence != self.last_refusal:
+            self._out.warn(why.about("promotion refused"))
         self.last_refusal = said.sentence
         self._reply(token, said)
 

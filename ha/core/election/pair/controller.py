@@ -177,7 +177,7 @@ class PairController:
 
     def _offline(self, entry: PeerAddress, now: float) -> bool:
         """Its kernel says that nobody listens there, or it is silent for too long."""
-        refused = entry.peer is None and entry.refused_at >= entry.failed_at > float("-inf")
+        refused = entry.peer is None and entry.nobody_listens
         return refused or self._silence(entry, now) >= self._tuning.failover_timeout
 
     def _silence(self, entry: PeerAddress, now: float) -> float:

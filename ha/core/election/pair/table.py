@@ -100,8 +100,3 @@ def row_for(role: PairRole, state: PairState, seen: PairState, *, clients: bool)
         if role in row.roles and state in row.states and seen in row.seen and (clients or not row.clients):
             return row
     return None
-
-
-def wanted(role: PairRole, state: PairState, seen: PairState, *, clients: bool) -> Wanted:
-    row = row_for(role, state, seen, clients=clients)
-    return row.then if row is not None else Wanted.AS_IT_IS

@@ -6,13 +6,18 @@ from itertools import product
 
 import pytest
 
-from ha.core.election.pair.table import TABLE, PairRole, PairState, Row, Wanted, row_for, wanted
+from ha.core.election.pair.table import TABLE, PairRole, PairState, Row, Wanted, row_for
 
 OWN = [state for state in PairState if state is not PairState.OFFLINE]
 P, A, S, F, X = PairState
 ACTIVE = (Wanted.ACTIVE, Wanted.AFTER_A_TURN)
 
 CASES = list(product(PairRole, OWN, PairState, (False, True)))
+
+
+def wanted(role: PairRole, state: PairState, seen: PairState, *, clients: bool) -> Wanted:
+    row = row_for(role, state, seen, clients=clients)
+    return row.then if row is not None else Wanted.AS_IT_IS
 
 
 def fits(row: Row, role: PairRole, state: PairState, seen: PairState, clients: bool) -> bool:
