@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker.authorization import demand
 from broker.heartbeat import Heartbeat
 from broker.security.authenticator import Login
 from broker.security.tickets import Ticket
@@ -445,6 +446,14 @@ class Connection(ABC):
             if working and working[0] is now:
                 del working[0]
         return True
+
+    @property
+    def vhost_name(self) -> str:
+        return self.vhost.name
+
+    def check_read(self, queue: str) -> None:
+        """See `broker.hooks.ExtensionPeer`."""
+        demand(self, "read", "queue", queue)
 
     def matched_slowly(self) -> None:
         """A permission pattern of its user took many steps to match a name."""

@@ -49,6 +49,13 @@ class Applicant(Protocol):
 class ExtensionPeer(Applicant, Protocol):
     """A connection that uses the extension class 250."""
 
+    @property
+    def vhost_name(self) -> str:
+        """The virtual host that it opened."""
+
+    def check_read(self, queue: str) -> None:
+        """Raises AccessRefused if its user may not read that queue."""
+
     def send_extension(self, channel: int, method_id: int, payload: bytes) -> None:
         """Queue one extension method frame. The caller splits the payload to fit `extension_room`."""
 

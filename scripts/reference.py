@@ -175,12 +175,15 @@ def settings() -> str:
     text = (REFERENCE / "configuration.md").read_text()
     for name, field in Settings.model_fields.items():
         section = field.annotation
-        assert isinstance(section, type) and issubclass(section, BaseModel)
+        named = not (isinstance(section, type) and issubclass(section, BaseModel))
+        (section,) = _models(section)
         begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
         before, found, rest = text.partition(begin)
         _, closed, after = rest.partition(end)
         assert found and closed, f"configuration.md has no place for the section {name}"
-        table = "\n".join(["| key | default | |", "|---|---|---|", *_rows(name, section)])
+        table = "\n".join(
+            ["| key | default | |", "|---|---|---|", *_rows(f"{name}.NAME" if named else name, section)]
+        )
         text = f"{before}{begin}\n{table}\n{end}{after}"
     return text
 
@@ -209,9 +212,12 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _docstrings(section: type[BaseModel]) -> dict[str, str]:
-    """Field -> the string that stands right below it."""
-    (body,) = [node for node in ast.parse(inspect.getsource(section)).body if isinstance(node, ast.ClassDef)]
+    """Field -> the string that stands right below it, also in the sections that this one extends."""
     found: dict[str, str] = {}
+    for base in section.__bases__:
+        if issubclass(base, BaseModel) and base.__module__ == section.__module__:
+            found |= _docstrings(base)
+    (body,) = [node for node in ast.parse(inspect.getsource(section)).body if isinstance(node, ast.ClassDef)]
     for field, behind in zip(body.body, body.body[1:], strict=False):
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
             continue

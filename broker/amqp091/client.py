@@ -28,6 +28,7 @@ from understudy.shared.text import short
 
 SPEAKS_TLS = "the server speaks TLS, and was not spoken to in it"
 """The cause, if the server answers with a TLS alert."""
+NOT_IN_TIME = "the server did not finish the handshake in time"
 _EXTENSION = b"\x00\xfa"
 _CLOSE_WAIT = 3.0
 """Seconds to wait for close-ok after connection.close."""
@@ -229,7 +230,7 @@ class ClientConnection:
         if self._closed:
             return
         if self._deadline is not None and now >= self._deadline:
-            self._end(self._closing or Closed(0, "the server did not finish the handshake in time", False))
+            self._end(self._closing or Closed(0, NOT_IN_TIME, False))
             return
         verdict = self._life.check(now) if self.opened else HeartbeatVerdict.NOTHING
         if verdict is HeartbeatVerdict.DEAD:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 
 from broker.errors import AmqpError, LoginRefused, NotAllowed
-from broker.security.identity import ADMINISTRATOR, HA, WITNESS
+from broker.security.identity import ADMINISTRATOR, HA, MIRROR, WITNESS
 
 
 class Door(enum.Enum):
@@ -33,7 +33,7 @@ class Claim(enum.Enum):
 
 def refusal(user: str, tags: frozenset[str], claim: Claim, door: Door) -> AmqpError | None:
     """Why `user` may not open this connection here; None if it may. Checks the user before the listener."""
-    if claim is Claim.PEER and HA not in tags:
+    if claim is Claim.PEER and not tags & {HA, MIRROR}:
         return LoginRefused(f"user '{user}' may not be a peer of this broker")
     if claim is Claim.OPERATOR and not tags & {ADMINISTRATOR, HA, WITNESS}:
         return LoginRefused(f"user '{user}' may not manage this broker")

@@ -9,6 +9,9 @@ HA = "ha"
 WITNESS = "witness"
 """Tag of a pair that has this broker for its witness: may open the witness's methods of that class, and
 nothing else."""
+MIRROR = "mirror"
+"""Tag of brokers of other sites: may open the methods of queue mirrors, for the queues that the user may
+read."""
 ADMINISTRATOR = "administrator"
 """Tag of operators: may open the management methods of the extension class."""
 

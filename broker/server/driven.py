@@ -57,6 +57,15 @@ class DialWanted(Protocol):
     def host(self) -> str: ...
     @property
     def port(self) -> int: ...
+    @property
+    def timeout(self) -> float:
+        """Seconds that it may take, and TLS as many again."""
+
+    @property
+    def tls(self) -> bool: ...
+    @property
+    def peering(self) -> str:
+        """The name of the login for which it is; which TLS context it needs."""
 
 
 @runtime_checkable

@@ -23,7 +23,7 @@ from broker.server.garbage import GarbageSchedule
 from broker.server.listener import listen
 from broker.server.places import Places
 from broker.server.resolving import Unresolved, connect
-from broker.server.sockets import DIAL_TIMEOUT, LARGE_READ_SIZE, READ_SIZE, Inbound, Outbound
+from broker.server.sockets import LARGE_READ_SIZE, READ_SIZE, Inbound, Outbound
 from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ _LINGER_AT_STOP = 0.5
 """Seconds for which `close` waits for such sockets."""
 
 
+def _no_tls(login: str) -> SSLContext:
+    raise OSError(f"no TLS context for {login or 'the pair'}")
+
+
 class Shell:
     """Runs one `Driven` (and its dials, if it is `Dialing`) on the current event loop.
 
@@ -62,8 +66,8 @@ class Shell:
         self._places: Places[Inbound] = Places(clients, reserve)
         self._lingering_max = lingering
         self._repeats = Repeats[Coded](_LOGGER.warning)
-        self.dial_tls: Callable[[], SSLContext] | None = None
-        """Returns the TLS context of the next dial; None: no TLS."""
+        self.dial_tls: Callable[[str], SSLContext] = _no_tls
+        """Returns the TLS context of the next dial with that login."""
         self.carry: Callable[[], None] | None = None
         """Called in each tick after output is written: passes the machine's requests on."""
         self.loop = asyncio.get_running_loop()
@@ -285,10 +289,13 @@ class Shell:
 
     async def _dial(self, node: Dialing, wanted: DialWanted) -> None:
         try:
-            context = None if self.dial_tls is None else self.dial_tls()
+            context = self.dial_tls(wanted.peering) if wanted.tls else None
             place = (wanted.host, wanted.port)
             self._met[place] = await connect(
-                lambda: Outbound(self, node, wanted, context), *place, DIAL_TIMEOUT, self._met.get(place, "")
+                lambda: Outbound(self, node, wanted, context),
+                *place,
+                wanted.timeout,
+                self._met.get(place, ""),
             )
         except OSError as error:
             if not self._stopping and wanted.dial_id not in self.outbound:

@@ -41,8 +41,6 @@ WRITE_LOW = 1 << 18
 _SLICE = 1 << 18
 """Octets given to the transport at once. After each partial write by the kernel, the transport moves
 everything it holds."""
-DIAL_TIMEOUT = 2.0
-"""Seconds for a dial to connect, and as many again for TLS."""
 LINGER = 3.0
 """Seconds in which a closing socket sends its last bytes and discards the peer's input."""
 DRAINED_MAX = 32 << 20
@@ -389,6 +387,7 @@ class Outbound(_Socket):
         self.node = node
         self.dial_id = wanted.dial_id
         self.host = wanted.host
+        self.timeout = wanted.timeout
         self.context = context
         self.ready = self.heard = False
         self.distrust = ""
@@ -406,7 +405,7 @@ class Outbound(_Socket):
             self.distrust = str(error)
             self.abort()
             return
-        self.limit = self.shell.loop.call_later(DIAL_TIMEOUT, self.abort)
+        self.limit = self.shell.loop.call_later(self.timeout, self.abort)
         self.taken(self.shell.buffer[:0])
 
     def _ready(self) -> None:

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from broker.engine import Broker
     from broker.hooks import ExtensionPeer
     from ha.adapter.authority_port import AuthorityDesk
-    from ha.adapter.dials import Dials
     from ha.adapter.ha_hooks import HaHooks
     from ha.adapter.ledger_port import LedgerPort
+    from ha.adapter.peering.peerings import Peerings
     from ha.core.record.in_sync_record import InSyncRecord
 
 CHANNEL = 1
@@ -61,7 +61,7 @@ class ActingNode(Announcer, Protocol):
 
     authority: AuthorityDesk
     broker: Broker
-    dials: Dials
+    peerings: Peerings
     hooks: HaHooks
     ledger: LedgerPort
 
@@ -111,7 +111,7 @@ class EffectRunner:
             case ReadRegister() | SwapRegister():
                 node.authority.ask(request_of(effect))
             case Redial():
-                node.dials.due(now, at_once=True)
+                node.peerings.due(now, at_once=True)
             case AdoptCluster(cluster_id=cluster_id):
                 node.adopt_cluster(cluster_id)
             case TakeNumber(number=number):
@@ -178,20 +178,20 @@ class EffectRunner:
         if inbound is not None:
             inbound.send_extension(CHANNEL, method, payload)
             return
-        dial = self._node.dials.open.get(peer)
-        if dial is not None and dial.client.opened and not dial.client.wants_close:
+        client = self._node.peerings.sender(peer)
+        if client is not None:
             # HAVE is put together again whole, wherever it is cut; everything else fits the smallest frame.
-            room = dial.client.extension_room if method == Method.HAVE else len(payload)
+            room = client.extension_room if method == Method.HAVE else len(payload)
             for piece in cut([payload], room):
-                dial.client.send_extension(method, piece)
+                client.send_extension(method, piece)
 
     def _close(self, peer: int, code: int, text: str) -> None:
         inbound = self._node.hooks.peers.get(peer)
-        dial = self._node.dials.open.get(peer)
+        client = self._node.peerings.client(peer)
         if inbound is not None:
             inbound.close(code, text)
-        elif dial is not None:
-            dial.client.close(code, text)
+        elif client is not None:
+            client.close(code, text)
 
     def _expel(self, peer: int, text: str) -> None:
         inbound = self._node.hooks.peers.get(peer)

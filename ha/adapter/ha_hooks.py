@@ -9,12 +9,13 @@ from broker.model.history.records import ExchangeDeclare, QueueDeclare
 from broker.model.queue.queue import Mode
 from broker.model.values import Scope
 from ha.adapter.content_ahead import ContentAhead
-from ha.adapter.inbox import Arrived, Inbox, PeerLost
+from ha.adapter.inbox import Arrived, Inbox, PeerCame, PeerLost
 from ha.adapter.peer_check import PeerCheck
 from ha.core.connection_observer import CONNECTION_FORCED, AdmissionAnswer
 from ha.core.ha_broker import HaBroker
 from ha.core.id_setter import IdSetter
 from ha.core.replication_test import ReplicationTest
+from ha.core.wire.link import Method
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
@@ -72,6 +73,8 @@ class HaHooks(Hooks):
         if peer is None:
             peer = self._ids[connection] = self._inbox.new_peer()
             self.peers[peer] = connection
+            if method_id == Method.HELLO:
+                self._inbox.put(PeerCame())
         self._inbox.put(Arrived(peer, method_id, payload))
 
     def connection_lost(self, connection: ExtensionPeer, *, clean: bool) -> None:

@@ -1,7 +1,7 @@
 """Inbox: what peers sent and did since the last tick, in order of arrival, for the core to take with the
 tick's time.
 
-Owner: Node. The broker's hooks (inbound connections) and Dials fill it; it is emptied at the start of
+Owner: Node. The broker's hooks (inbound connections) and peerings fill it; it is emptied at the start of
 `end_tick`.
 """
 
@@ -47,6 +47,11 @@ class DialFailed:
 
 
 @dataclass(slots=True, frozen=True)
+class PeerCame:
+    """A broker of the pair has connected to this one: it can be reached again, most likely."""
+
+
+@dataclass(slots=True, frozen=True)
 class PeerLost:
     """A connection that had spoken is gone."""
 
@@ -67,7 +72,7 @@ class AuthorityAnswered:
     owner_gone: bool = False
 
 
-Item = Arrived | DialOpen | DialFailed | PeerLost | AuthorityAnswered
+Item = Arrived | DialOpen | DialFailed | PeerCame | PeerLost | AuthorityAnswered
 
 
 class Inbox:

@@ -26,17 +26,17 @@ from broker.store.errors import StoreError
 from broker.wall_clock import JUMP_MS
 from ha.adapter import codes
 from ha.adapter.authority_port import AuthorityDesk, AuthorityOutcome, AuthorityRequest
-from ha.adapter.dial_faults import DialFaults
-from ha.adapter.dials import Dial, Dials
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
-from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerLost
+from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerCame, PeerLost
 from ha.adapter.ledger_port import NullLedger
 from ha.adapter.management.questions import Questions
 from ha.adapter.management.status_view import controller_of, status_of
 from ha.adapter.mirror.mirrors import MIRROR_METHODS, QueueMirrors
 from ha.adapter.own_address import left_out
 from ha.adapter.peer_check import PeerCheck
+from ha.adapter.peering.dial_faults import DialFaults
+from ha.adapter.peering.peerings import Dial, Peerings
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.record_store import load_record, save_record, who_this_is
@@ -106,13 +106,14 @@ class Node:
         self.replica = ReplicaVhost(
             self.vhosts, store, bases, ledger, self._quarantine, self._save_incomplete
         )
-        self.dials = Dials.to(ha.brokers, ha.username, ha.password, broker.name, self._inbox)
+        self.peerings = Peerings(broker.name, self._inbox)
+        self.peerings.add(ha.brokers, ha.login, self._inbox, of_pair=True)
         record, incomplete = load_record(files)
         authority = ha.new_authority()
         self.core = HaBroker(
             self.me,
             ha.tuning(),
-            self.dials.names(),
+            self.peerings.names(),
             record=record,
             incomplete=incomplete,
             epoch_seen=files.epoch,
@@ -166,7 +167,7 @@ class Node:
         self.core.start(now)
         self._effects.run(now)
         self.mirrors.start()
-        self.dials.due(now)
+        self.peerings.due(now)
 
     def stop(self, now: float) -> None:
         """Clean end: close clients with 320, flush, note inventory and seal in the ledger, close the store.
@@ -207,11 +208,11 @@ class Node:
 
     def wants_dials(self) -> list[Dial]:
         """New connections to open; drained by the call. Answer each with `dialed` or `dial_failed`."""
-        return self.dials.take_wanted() if self._running else []
+        return self.peerings.take_wanted() if self._running else []
 
     def dialed(self, dial_id: int, now: float) -> None:
         """The connection is established."""
-        self.dials.dialed(dial_id, now)
+        self.peerings.dialed(dial_id, now)
 
     def dial_failed(
         self, dial_id: int, error: str, now: float, *, refused: bool = False, distrusted: bool = False,
@@ -221,27 +222,27 @@ class Node:
         there answered that nothing listens, which says more than silence. `distrusted`: TLS failed, by
         `error`. `unresolved`: the name gives no address, by `error`."""
         distrust, why = error if distrusted else "", error if unresolved else ""
-        self.dials.failed(dial_id, now, nobody=refused, distrust=distrust, unresolved=why)
+        self.peerings.failed(dial_id, now, nobody=refused, distrust=distrust, unresolved=why)
 
     def dial_received(self, dial_id: int, data: bytes, now: float) -> None:
         """Bytes arrived."""
-        self.dials.received(dial_id, data, now)
+        self.peerings.received(dial_id, data, now)
 
     def dial_closed(self, dial_id: int, clean: bool, now: float, distrust: str = "") -> None:
         """The connection is gone. `clean`: by FIN or RST, that is, the peer's kernel answered; False:
         silence. `distrust`: how TLS failed."""
-        self.dials.closed(dial_id, clean, now, distrust)
+        self.peerings.closed(dial_id, clean, now, distrust)
 
     def take_dial_output(self, dial_id: int) -> list[bytes]:
         """Bytes to write, drained. Ask all open dials after each end_tick."""
-        item = self.dials.open.get(dial_id)
-        return item.client.take_output() if item is not None and self.stopped is None else []
+        client = self.peerings.client(dial_id)
+        return client.take_output() if client is not None and self.stopped is None else []
 
     def dial_wants_close(self, dial_id: int) -> bool:
         """True once the node is done with the connection: write its output, then close it, and call
         `dial_closed`."""
-        item = self.dials.open.get(dial_id)
-        return item is None or item.client.wants_close
+        client = self.peerings.client(dial_id)
+        return client is None or client.wants_close
 
     # -- the authority
 
@@ -338,6 +339,8 @@ class Node:
                         item.address, now, item.refusal, nobody=item.nobody, distrust=item.distrust,
                         unresolved=item.unresolved,
                     )  # fmt: skip
+                case PeerCame():
+                    self.peerings.resume(now)
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
                     self.mirrors.lost(peer)
@@ -346,8 +349,8 @@ class Node:
                         request_id, Outcome(outcome), record, now, item.reason, item.owner_gone
                     )
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
-                for name in filter(self.core.peers.is_self, self.dials.names()):
-                    self.dials.forget(name)
+                for name in filter(self.core.peers.is_self, self.peerings.names()):
+                    self.peerings.forget(name)
 
     def _witness(self, peer: int, payload: bytes, now: float) -> None:
         """Answer a node of a pair that has this one for its witness."""
@@ -359,7 +362,7 @@ class Node:
         """Do what is due: heartbeats, handshakes, redials, exclusions (in the `end_tick` that follows)."""
         if self._running:
             self.broker.timers(now)
-            self.dials.timers(now)
+            self.peerings.timers(now)
             self.witness.timers(now)
 
     def next_deadline(self) -> float | None:
@@ -369,7 +372,7 @@ class Node:
         return earliest(
             self._core_deadline,
             self.broker.next_deadline(),
-            self.dials.next_deadline(),
+            self.peerings.next_deadline(),
             self._grace_until,
             self.mirrors.next_deadline(),
             self.witness.next_deadline(),
@@ -387,6 +390,7 @@ class Node:
             "store_syncs": self._store.syncs,
             "memory": self.broker.memory.parts,
             **self.mirrors.status(),
+            "peerings": self.peerings.status(),
         }
         if self.settings.witness_for:
             counts["witness_for"] = self.witness.status()

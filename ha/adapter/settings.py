@@ -7,9 +7,11 @@ seconds as floats.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.model.values import UNSET
+from ha.adapter.peering.login import PeeringLimits, PeeringLogin
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.pair.authority import PairAuthority
 from ha.core.election.pair.table import PairRole
@@ -62,6 +64,10 @@ class HaSettings:
     password: str = "ha"
     tls: bool = False
     """The driver's dials speak TLS, and take nobody who is not of the pair's authority."""
+    peering: PeeringLimits = field(default_factory=PeeringLimits)
+    """Time limits of the connections between the nodes of the pair."""
+    peerings: Mapping[str, PeeringLogin] = field(default_factory=dict)
+    """By name: how this node logs in at brokers of other sites, to follow their queues."""
     authority: str = "manual"
     """`manual`: each node's own copy of the record; `register`: a compare-and-set register outside the pair,
     which the driver asks (`Node.wants_authority`); `pacemaker`: the same, and the register is Pacemaker's
@@ -89,6 +95,15 @@ class HaSettings:
     def __post_init__(self) -> None:
         if self.authority not in AUTHORITIES:
             raise ValueError(f"ha.authority is {self.authority!r}, not one of {', '.join(AUTHORITIES)}")
+
+    @property
+    def login(self) -> PeeringLogin:
+        """At the other nodes of the pair, and at brokers for which no other is named."""
+        return PeeringLogin(self.username, self.password, tls=self.tls, limits=self.peering)
+
+    def login_of(self, peering: str) -> PeeringLogin | None:
+        """By name; "" is `login`. None: the configuration has no such peering."""
+        return self.peerings.get(peering) if peering else self.login
 
     @property
     def pair_role(self) -> PairRole | None:

@@ -24,12 +24,15 @@ OTHER_CLUSTER = "f" * 32
 
 
 class Liar:
-    """A peer of its own making, logged in as `ha`."""
+    """A peer of its own making, logged in as `ha` or as another user."""
 
-    def __init__(self, pair: Pair, host: Host) -> None:
+    def __init__(
+        self, pair: Pair, host: Host, user: str = "ha", password: str = "ha", vhost: str = "/"
+    ) -> None:
         self.pair = pair
+        claims = {"understudy.ha-peer": True}
         self.client = ClientConnection(
-            "ha", "ha", pair.now, capabilities={"understudy.ha-peer": True}, heartbeat=0
+            user, password, pair.now, vhost=vhost, capabilities=claims, heartbeat=0
         )
         self.conn = host.running.accept(Peer("127.0.0.1", 9, loopback=True), pair.now)
         self.seen: list[Any] = []
@@ -43,7 +46,7 @@ class Liar:
             self.client.receive(b"".join(self.conn.take_output()), self.pair.now)
             self.seen += self.client.events()
 
-    def say(self, method: Method, payload: bytes | dict[str, Any]) -> None:
+    def say(self, method: int, payload: bytes | dict[str, Any]) -> None:
         raw = json.dumps(payload).encode() if isinstance(payload, dict) else payload
         self.client.send_extension(method, raw)
         self.move()

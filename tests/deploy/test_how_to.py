@@ -123,14 +123,21 @@ def test_an_archive_is_made_and_restored(tmp_path: Path) -> None:
 
 
 def test_a_queue_is_mirrored_and_left(tmp_path: Path) -> None:
-    """On one machine, with a password of their own; `a1` and `a2` are one broker."""
-    (box,) = boxes("mirror-queue.md", "mirror")
-    word = ("--set", "ha.password=a word")
-    with serving(tmp_path / "a", *word) as source, serving(tmp_path / "b", *word) as mirror:
+    """On one machine; `a1` and `a2` are one broker."""
+    user, commands = boxes("mirror-queue.md", "mirror")
+    (peering,) = boxes("mirror-queue.md", "configuration")
+    (tmp_path / "b.toml").write_text(peering.text)
+    login = ("--config", str(tmp_path / "b.toml"))
+    with serving(tmp_path / "a") as source, serving(tmp_path / "b", *login) as mirror:
         with_message(source.amqp.port)
         names = {"a1:5672": source.amqp, "a2:5672": source.amqp, "b:5672": mirror.amqp}
-        printed = shell(re.sub(r"\b(a1|a2|b):5672", lambda found: str(names[found[0]]), box.text), tmp_path)
-        assert "orders.copy" in printed
+
+        def run(text: str, stdin: str = "") -> str:
+            found = re.sub(r"\b(a1|a2|b):5672", lambda found: str(names[found[0]]), text)
+            return shell(found, tmp_path, stdin)
+
+        run(user.text.replace("user add", "user add --stdin"), "a word\n")
+        assert "orders.copy" in run(commands.text)
 
 
 def test_clients_publish(tmp_path: Path) -> None:

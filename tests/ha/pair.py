@@ -347,9 +347,11 @@ class Pair:
             definitions_chunk=definitions,
         )  # fmt: skip
 
-    def publish(self, host: Host, queue: str, texts: str, *, persistent: bool = True) -> Position:
+    def publish(
+        self, host: Host, queue: str, texts: str, *, persistent: bool = True, where: str = "/"
+    ) -> Position:
         """One message a letter; gives the position their confirms wait for, after the tick's flush."""
-        vhost = host.running.vhost
+        vhost = host.running.vhosts[where]
         vhost.publish(
             vhost.route("", queue),
             [raw(t) for t in texts],

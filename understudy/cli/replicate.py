@@ -20,6 +20,11 @@ _WIDTH = 140
 @click.argument("source", metavar="[SOURCE", required=False)
 @click.argument("queue", metavar="QUEUE]", required=False)
 @click.option("--name", metavar="LOCAL", help="Name of the mirror. Default: the name of the source queue.")
+@click.option(
+    "--peering",
+    metavar="NAME",
+    help="Log in at SOURCE as `peerings.NAME` of this broker's configuration. Default: as `ha.username`.",
+)
 @click.option("--stop", "stopped", metavar="LOCAL", help="Stop mirroring: LOCAL becomes an ordinary queue.")
 @click.option(
     "--list",
@@ -29,12 +34,13 @@ _WIDTH = 140
 )
 def replicate(
     address: HostPort, user: str, password: str, timeout: float, form: str, source: str | None,
-    queue: str | None, name: str | None, stopped: str | None, listed: bool,
+    queue: str | None, name: str | None, peering: str | None, stopped: str | None, listed: bool,
 ) -> None:  # fmt: skip
     """Mirror QUEUE of another broker or pair. SOURCE is the address of that broker, or the addresses of all
     nodes of that pair: HOST:PORT,HOST:PORT. Returns once the mirror exists; messages follow."""
     asked = sum((listed, stopped is not None, source is not None))
-    if asked != 1 or (source is not None) != (queue is not None) or (name is not None and source is None):
+    for_source = (queue, name, peering) if source is None else (None,)
+    if asked != 1 or (source is not None and queue is None) or any(text is not None for text in for_source):
         raise Wrong("give SOURCE and QUEUE, or --list, or --stop LOCAL (see --help)")
     login = (user, password, timeout)
     if listed:
@@ -43,7 +49,7 @@ def replicate(
     command, args = "replicate-stop", dict[str, Any](name=stopped)
     if stopped is None:
         addresses = [str(found) for found in _source(str(source))]
-        command, args = "replicate", {"source": addresses, "queue": queue, "name": name}
+        command, args = "replicate", {"source": addresses, "queue": queue, "name": name, "peering": peering}
     answer = question(address, command, *login, args, "understudy replicate --list")
     refused = "" if answer.get("changed") else "replicate refused by "
     tell_done(answer, f"{refused}{address}", f"{address}", form)

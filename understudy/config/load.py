@@ -131,7 +131,7 @@ def _meant(parts: Sequence[str]) -> str:
 
 def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
     first = error.errors(include_url=False)[0]
-    parts = [str(part) for part in first["loc"]]
+    parts = [str(part) for part in first["loc"] if part != "[key]"]
     name = ".".join(parts)
     origin = next(
         (origins[known] for end in range(len(parts), 0, -1) if (known := ".".join(parts[:end])) in origins),

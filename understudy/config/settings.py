@@ -31,9 +31,9 @@ from understudy.config.types import (
     OptionalAddress,
     OptionalPublicAddress,
     PublicAddresses,
+    ShortName,
     Size,
     SocketPath,
-    WitnessName,
     WitnessNames,
     parse_node_name,
 )
@@ -188,6 +188,45 @@ class EtcdSection(_Section):
     """The key of `ha.etcd.certificate`, not encrypted. Default: `off`."""
 
 
+class PeeringLimitsSection(_Section):
+    """Time limits of the connections between the nodes of the pair."""
+
+    handshake_timeout: Duration = Field(default=2.0, ge=0.1, le=60)
+    """How long a connection may take to be established, as long again for TLS, and for the login, which takes
+    four round trips. More than 2.4 s over a satellite. 0.1 s to 60 s."""
+    heartbeat: Duration = Field(default=5.0, ge=1, le=60)
+    """The heartbeat interval of the connection, in whole seconds: a broker that says nothing for twice as
+    long counts as gone. Between nodes of a pair, `ha.lease` and `ha.ack_timeout` notice it earlier. 1 s to
+    60 s."""
+    redial_most: Duration = Field(default=1.0, ge=0.2, le=300)
+    """The longest pause between two attempts. The first pauses are shorter: from 0.2 s on they double. 0.2 s
+    to 300 s."""
+
+    @field_validator("heartbeat")
+    @classmethod
+    def _whole(cls, value: float) -> float:
+        if value != int(value):
+            raise ValueError("must be whole seconds")
+        return value
+
+
+class PeeringSection(PeeringLimitsSection):
+    """How this broker logs in at a broker of another site, to mirror its queues: `understudy replicate
+    --peering NAME`."""
+
+    username: str = Field(min_length=1, max_length=100)
+    """A user of the other broker with the tag `mirror`, who may read the queues."""
+    password: str = Field(min_length=1)
+    """Its password."""
+    vhost: str = Field(default="/", min_length=1, max_length=127)
+    """The virtual host of the other broker."""
+    tls: bool = False
+    """The connection uses TLS, and the other broker's certificate is checked: by `ca`, by `tls.ca`, or by the
+    authorities of this machine. With a `tls.certificate`, this node shows it unless `ca` is set."""
+    ca: FilePath = None
+    """The authorities that the other broker's certificate is checked by. Default: `off`."""
+
+
 class HaSection(_Section):
     """The pair: its nodes, its guarantees and its timeouts."""
 
@@ -235,7 +274,7 @@ class HaSection(_Section):
     witness: OptionalPublicAddress = None
     """Under `pair`: a third broker that keeps the in-sync set, as `HOST:PORT` or `amqps://HOST:PORT`. With it
     the pair is safe in a network that is cut in two, and needs no client's vote. Default: `off`."""
-    witness_name: WitnessName = "pair"
+    witness_name: ShortName = "pair"
     """The name of this pair at its witness: one of `ha.witness_for` there."""
     witness_password: str = Field(default=WELL_KNOWN, min_length=1)
     """The password of the pairs at their witness, the same on the witness and on both nodes. The default is
@@ -251,6 +290,7 @@ class HaSection(_Section):
     seconds from 2 s. Under `pair`: how long a node may be silent towards the other one, from 1 s. At most
     60 s. If the primary's process dies and its machine lives, a backup does so at once."""
     etcd: EtcdSection = Field(default_factory=EtcdSection)
+    peering: PeeringLimitsSection = Field(default_factory=PeeringLimitsSection)
     username: str = Field(default="ha", min_length=1, max_length=100)
     """Name of the pair's own identity, the same on both nodes, and not a user of `auth.users`. It opens the
     link, may manage, and may not publish or consume."""
@@ -263,8 +303,8 @@ class HaSection(_Section):
     addresses of these listeners. `off`: the link uses the listeners of clients. Default: `off`."""
     tls: bool = False
     """The link uses TLS, and each end shows a certificate of `tls.ca` for its host in `ha.brokers`. Needs
-    `ha.listen` and the section `tls`. On a standalone broker: `understudy replicate` uses TLS to its
-    source."""
+    `ha.listen` and the section `tls`. On a standalone broker: `understudy replicate` without `--peering`
+    uses TLS to its source."""
     public_brokers: PublicAddresses = ()
     """Where clients and operators find the same brokers, in the order of `ha.brokers`, as `HOST:PORT` or
     `amqps://HOST:PORT`. Refusals, `status` and events name these. Needed with `ha.listen`; if not set, the
@@ -293,8 +333,8 @@ class UserSection(_Section):
     password: str
     """An argon2id hash; `understudy passwd NAME` prints the lines."""
     tags: Names = ()
-    """`administrator`: may ask for the status, promote, demote and switch over. `ha` is refused: only
-    `ha.username` opens the link."""
+    """`administrator`: may ask for the status, promote, demote and switch over. `mirror`: brokers of other
+    sites may log in as this user to mirror queues. `ha` is refused: only `ha.username` opens the link."""
 
     @field_validator("password")
     @classmethod
@@ -370,6 +410,8 @@ class Settings(BaseSettings):
 
     broker: BrokerSection = Field(default_factory=BrokerSection)
     ha: HaSection = Field(default_factory=HaSection)
+    peerings: dict[ShortName, PeeringSection] = Field(default_factory=dict)
+    """By name, of letters, digits, `-`, `_` and `.`: other sites."""
     auth: AuthSection = Field(default_factory=AuthSection)
     tls: TlsSection = Field(default_factory=TlsSection)
     ledger: LedgerSection = Field(default_factory=LedgerSection)

@@ -28,7 +28,7 @@ _SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30,
 _SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
 _SOCKET_PATH_MAX = 107
 _ENDPOINT = re.compile(r"(https?)://([^/?#\s\\]*?)(:[^]:/?#]*)?/*", re.IGNORECASE)
-_WITNESS_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_SHORT_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _PREFIX = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 
 
@@ -114,15 +114,15 @@ def parse_optional_public_address(value: Any) -> HostPort | None:
     return parse_public_address(value)
 
 
-def parse_witness_name(value: Any) -> str:
-    """The name of a pair at its witness, where it names a file."""
-    if isinstance(value, str) and _WITNESS_NAME.fullmatch(value):
+def parse_short_name(value: Any) -> str:
+    """A name that people give, for files and keys: of a pair at its witness, or of a peering."""
+    if isinstance(value, str) and _SHORT_NAME.fullmatch(value):
         return value
     raise ValueError(f"{str(value)[:40]!r} is not a name of 1 to 60 letters, digits, '_' and '-'")
 
 
 def parse_witness_names(value: Any) -> tuple[str, ...]:
-    names = tuple(parse_witness_name(name) for name in parse_names(value))
+    names = tuple(parse_short_name(name) for name in parse_names(value))
     if len(set(names)) < len(names):
         raise ValueError("names a pair twice")
     return names
@@ -210,7 +210,7 @@ Endpoints = Annotated[
 OptionalPublicAddress = Annotated[
     InstanceOf[HostPort] | None, BeforeValidator(parse_optional_public_address), PlainSerializer(str)
 ]
-WitnessName = Annotated[str, BeforeValidator(parse_witness_name)]
+ShortName = Annotated[str, BeforeValidator(parse_short_name)]
 WitnessNames = Annotated[
     tuple[str, ...], BeforeValidator(parse_witness_names), PlainSerializer(lambda names: ",".join(names))
 ]

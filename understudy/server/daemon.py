@@ -45,6 +45,7 @@ from understudy.ledger.writer import LedgerError
 from understudy.server.log_lines import set_up_log
 from understudy.server.notify import Notifier
 from understudy.server.open_files import Room, room, tell
+from understudy.server.peerings import dial_tls, limits_of, peerings_of
 from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded, CodedError
 from understudy.shared.compiled_modules import Build
@@ -320,6 +321,8 @@ def _ha_settings(settings: Settings) -> HaSettings:
         cib_set=ha.cib_set,
         failover_timeout=ha.failover_timeout,
         etcd_prefix=ha.etcd.prefix,
+        peering=limits_of(ha.peering),
+        peerings=peerings_of(settings),
     )
 
 
@@ -446,6 +449,7 @@ def _authority(
 
 async def _listen(settings: Settings, shell: Shell, tls: Tls | None) -> None:
     """Open all listeners. The first that cannot be opened ends the start."""
+    shell.dial_tls = dial_tls(settings, tls)
     apart = settings.ha.listen
     clients = Door.ANY if apart is None else Door.CLIENTS
     for address in settings.broker.listen:
@@ -456,8 +460,6 @@ async def _listen(settings: Settings, shell: Shell, tls: Tls | None) -> None:
     peers = (lambda: tls.peers) if tls is not None and settings.ha.tls else None
     if apart is not None:
         await _open(shell, apart, Door.PEERS, peers)
-    if tls is not None and settings.ha.tls:
-        shell.dial_tls = lambda: tls.dials
 
 
 async def _open(shell: Shell, address: HostPort, door: Door, tls: Callable[[], SSLContext] | None) -> None:

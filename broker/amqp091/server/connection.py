@@ -44,7 +44,7 @@ from broker.errors import (
     UnexpectedFrame,
 )
 from broker.heartbeat import HeartbeatVerdict
-from broker.security.identity import ADMINISTRATOR, HA, WITNESS
+from broker.security.identity import ADMINISTRATOR, HA, MIRROR, WITNESS
 from understudy.shared.text import short, shown
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ EXTENSION_CLASS = 250
 LINK_METHODS = range(10, 50)
 """Extension methods of the link between nodes, only for users with the tag `ha`. The others are for
 management, but for this one."""
+MIRROR_METHODS = range(40, 47)
+"""Of those, the ones of queue mirrors: also for users with the tag `mirror`."""
 WITNESS_METHOD = 52
 """Of a pair to its witness, only for users with the tag `witness`."""
 
@@ -357,11 +359,13 @@ class ServerConnection(Host):
                 )
 
     def _extension(self, number: int, method_id: int, payload: bytes) -> None:
-        """Link methods need the tag `ha` and a connection accepted as a peer's, the witness's the tag
-        `witness`. Other methods need `administrator` or `ha`."""
+        """Link methods need the tag `ha` and a connection accepted as a peer's, those of queue mirrors `ha`
+        or `mirror`, the witness's the tag `witness`. Other methods need `administrator` or `ha`."""
         of_link = method_id in LINK_METHODS
         wanted = {HA} if of_link else {HA, ADMINISTRATOR}
-        if method_id == WITNESS_METHOD:
+        if method_id in MIRROR_METHODS:
+            wanted = {HA, MIRROR}
+        elif method_id == WITNESS_METHOD:
             wanted = {WITNESS}
         if not wanted & self.tags or (of_link and not self.capability(PEER_CAPABILITY)):
             raise LoginRefused(f"extension method {method_id} is refused to user '{self.user}'")

@@ -39,6 +39,8 @@ class Origin:
     - `addresses`: HOST:PORT of each broker that may serve the source queue.
     - `uuid`: that of the source queue, to tell it from another of the same name.
     - `epochs`: the source's epochs, ascending, without those already forgotten.
+    - `peering`: the name of the login at those brokers, in `peerings` of the configuration; "": the broker's
+      own.
     """
 
     addresses: tuple[str, ...]
@@ -46,13 +48,12 @@ class Origin:
     uuid: bytes
     first: int = 1
     epochs: tuple[int, ...] = ()
+    peering: str = ""
 
     def text(self) -> str:
         """The stamp on the queue."""
-        return PREFIX + json.dumps(
-            [list(self.addresses), self.queue, self.uuid.hex(), self.first, list(self.epochs)],
-            separators=(",", ":"),
-        )
+        parts = [list(self.addresses), self.queue, self.uuid.hex(), self.first, list(self.epochs)]
+        return PREFIX + json.dumps([*parts, self.peering] if self.peering else parts, separators=(",", ":"))
 
     @property
     def newest(self) -> int:
@@ -115,5 +116,5 @@ def origin_of(queue: QueueContents) -> Origin | None:
     malformed."""
     if not follows(queue):
         return None
-    addresses, name, uuid, first, epochs = json.loads(queue.replicate[len(PREFIX) :])
-    return Origin(tuple(addresses), name, bytes.fromhex(uuid), first, tuple(epochs))
+    addresses, name, uuid, first, epochs, *peering = json.loads(queue.replicate[len(PREFIX) :])
+    return Origin(tuple(addresses), name, bytes.fromhex(uuid), first, tuple(epochs), *peering)

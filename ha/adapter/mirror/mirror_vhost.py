@@ -7,6 +7,7 @@ history of this broker, so its store and its ledger see it; nothing is written a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from broker.amqp091.codec.content_check import unreadable
 from broker.model.history.record_codec import CorruptRecord, decode_records
@@ -24,17 +25,18 @@ from ha.core.wire.queue_snapshot import minus
 
 
 class MirrorVhost:
-    """See `ha.core.mirror.ports.MirrorModel`. `name`: of the queue here; `addresses`, `queue`: of the source;
-    `wall_at`: the clock by which this broker dates messages."""
+    """See `ha.core.mirror.ports.MirrorModel`. `name`: of the queue here; `addresses`, `queue`: of the source,
+    `peering`: of the login there; `wall_at`: the clock by which this broker dates messages."""
 
     def __init__(
-        self, vhost: VirtualHost, name: str, addresses: tuple[str, ...], queue: str,
+        self, vhost: VirtualHost, name: str, addresses: tuple[str, ...], queue: str, peering: str,
         wall_at: Callable[[float], int] | None = None,
     ) -> None:  # fmt: skip
         self._vhost = vhost
         self.name = name
         self.addresses = addresses
         self._source = queue
+        self._peering = peering
         self._wall_at = wall_at
         self._behind_ms = 0
         """How far the source's clock is behind this broker's."""
@@ -72,14 +74,14 @@ class MirrorVhost:
             return
         if self.name in self._vhost.queues:
             raise LinkError(f"a queue '{self.name}' was declared here meanwhile")
-        self._origin = Origin(self.addresses, self._source, uuid)
+        self._origin = Origin(self.addresses, self._source, uuid, peering=self._peering)
         self._queue = declare_replica(self._vhost, declared, self.name, self._origin)
 
-    def move(self, addresses: tuple[str, ...]) -> None:
-        """The source has these addresses from now on."""
+    def move(self, addresses: tuple[str, ...], peering: str) -> None:
+        """The source has these addresses from now on, and that login."""
         queue, origin = self._both()
-        self.addresses = addresses
-        self._stamp(queue, Origin(addresses, origin.queue, origin.uuid, origin.first, origin.epochs))
+        self.addresses, self._peering = addresses, peering
+        self._stamp(queue, replace(origin, addresses=addresses, peering=peering))
 
     def take_piece(self, after: MessageId, upto: MessageId, ids: IdsByEpoch, payload: bytes) -> None:
         queue, _ = self._both()

@@ -5,10 +5,10 @@ Owner: Node, for its life. As a source it feeds each follower (`MirrorSource`). 
 of the source. The queue itself remembers what it follows (`broker.model.queue.origin`): there is no other
 file.
 
-The HA identity of this broker (`ha.username`) logs in at the source; no other is asked for or kept. The user
-who starts a mirror names the address, and need not know that password. The password is sent over TLS, on this
-machine, or where `auth.allow_plain_without_tls` allows it: the same rule as for passwords that listeners
-take.
+A login of the configuration is used at the source: that of a named peering, or the HA identity of this broker
+(`ha.username`). The user who starts a mirror names the address and the peering, and need not know the
+password. The password is sent over TLS, on this machine, or where `auth.allow_plain_without_tls` allows it:
+the same rule as for passwords that listeners take.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker.amqp091.client import NOT_IN_TIME
 from broker.model.queue.origin import follows, origin_of
 from broker.model.values import Position
 from broker.model.vhost.ad_hoc_replica import end_replica
@@ -36,8 +37,8 @@ from understudy.shared.octets import cut
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
     from broker.store.store import Store
-    from ha.adapter.dials import Dials
-    from ha.adapter.ha_hooks import HaHooks
+    from ha.adapter.peering.login import PeeringLogin
+    from ha.adapter.peering.peerings import Peerings
     from ha.adapter.settings import HaSettings
 
 MIRROR_METHODS = frozenset(MirrorMethod)
@@ -49,6 +50,11 @@ IN_CLEAR = (
     "ha.password would go there in the clear: set ha.tls for this broker, or, on a network that you trust, "
     "auth.allow_plain_without_tls"
 )
+PEERING_IN_CLEAR = (
+    "peerings.{name}.password would go there in the clear: set peerings.{name}.tls, or, on a network that "
+    "you trust, auth.allow_plain_without_tls"
+)
+UNKNOWN_PEERING = "the configuration of this broker has no peerings.{name}"
 CHANNEL = 1
 Reply = Callable[[dict[str, Any]], None]
 
@@ -60,6 +66,7 @@ class _Mirror:
     model: MirrorVhost
     follower: MirrorFollower
     inbox: Inbox
+    peering: str
     reply: Reply | None = None
     """The operator who waits for it to come to be, up to `until`."""
     until: float = 0.0
@@ -91,8 +98,7 @@ class _OwnInbox(Inbox):
 class MirrorNode(SourceNode, Protocol):
     """The node, as far as queue mirrors concern it."""
 
-    dials: Dials
-    hooks: HaHooks
+    peerings: Peerings
     settings: HaSettings
 
     @property
@@ -121,7 +127,7 @@ class QueueMirrors:
             for queue in vhost.queues.values():
                 origin = origin_of(queue)
                 if origin is not None:
-                    self._follow(queue.name, origin.addresses, origin.queue)
+                    self._follow(queue.name, origin.addresses, origin.queue, origin.peering)
 
     @property
     def _alone(self) -> bool:
@@ -138,20 +144,20 @@ class QueueMirrors:
             for piece in cut(parts, inbound.extension_room):
                 inbound.send_extension(CHANNEL, method, piece)
             return
-        dial = self._node.dials.open.get(peer)
-        if dial is not None and dial.client.opened and not dial.client.wants_close:
-            for piece in cut(parts, dial.client.extension_room):
-                dial.client.send_extension(method, piece)
+        client = self._node.peerings.sender(peer)
+        if client is not None:
+            for piece in cut(parts, client.extension_room):
+                client.send_extension(method, piece)
 
     def close(self, peer: int, code: int, text: str) -> None:
         """Close the connection of a peer for what it sent. A follower gets a line of the log; of a source,
         the mirror's `error` says it."""
         inbound = self._node.hooks.peers.get(peer)
-        dial = self._node.dials.open.get(peer)
+        client = self._node.peerings.client(peer)
         if inbound is not None:
             inbound.expel(code, text)
-        elif dial is not None:
-            dial.client.close(code, text)
+        elif client is not None:
+            client.close(code, text)
 
     # -- the source's end
 
@@ -194,7 +200,7 @@ class QueueMirrors:
                 owed.reply({"ok": True, "reason": owed.reason})
 
     def next_deadline(self) -> float | None:
-        """Without the deadlines of the dials."""
+        """Without the deadlines of the peerings."""
         if self.source.hungry:
             return self._node.now
         found: float | None = None
@@ -210,7 +216,7 @@ class QueueMirrors:
                 case DialOpen(peer=peer, address=address):
                     follower.opened(peer, address, now)
                 case DialFailed(address=address):
-                    follower.failed(address, _failure(item))
+                    follower.failed(address, _failure(item, mirror.peering))
                 case Arrived(peer=peer, method=method, payload=payload):
                     follower.method(peer, method, payload, now)
                 case PeerLost(peer=peer):
@@ -270,7 +276,7 @@ class QueueMirrors:
     def _begin(self, args: dict[str, Any], reply: Reply, now: float) -> Coded | None:
         """Returns why it cannot begin."""
         node, vhost = self._node, self._node.vhost
-        source, queue = args.get("source"), args.get("queue")
+        source, queue, peering = args.get("source"), args.get("queue"), args.get("peering") or ""
         name = queue if args.get("name") is None else args["name"]
         addresses = _addresses(source)
         if not addresses:
@@ -282,8 +288,11 @@ class QueueMirrors:
                 return codes.MIRROR_BAD_ARGUMENTS.say(fault=fault)
         if not self._alone:
             return codes.MIRROR_IN_PAIR.say(node=node.me.name)
-        if told := self._in_clear(addresses):
-            return codes.MIRROR_IN_CLEAR.say(address=told[0], fault=IN_CLEAR)
+        login = node.settings.login_of(str(peering))
+        if login is None:
+            return codes.MIRROR_BAD_ARGUMENTS.say(fault=UNKNOWN_PEERING.format(name=peering))
+        if told := self._in_clear(addresses, login):
+            return codes.MIRROR_IN_CLEAR.say(address=told[0], fault=_in_clear_at(login))
         if str(name).startswith("amq."):
             fault = f"queue name '{name}' contains reserved prefix 'amq.*'"
             return codes.MIRROR_BAD_ARGUMENTS.say(fault=fault)
@@ -298,38 +307,43 @@ class QueueMirrors:
                 at = ",".join(origin.addresses)
                 return codes.MIRROR_FOLLOWS_ANOTHER.say(name=name, queue=origin.queue, addresses=at)
             self._forget(str(name))
-            MirrorVhost(vhost, str(name), origin.addresses, origin.queue).move(addresses)
-        mirror = self._follow(str(name), addresses, str(queue))
+            model = MirrorVhost(vhost, str(name), origin.addresses, origin.queue, origin.peering)
+            model.move(addresses, login.name)
+        mirror = self._follow(str(name), addresses, str(queue), login.name)
         mirror.reply, mirror.until = reply, now + PATIENCE
         return None
 
-    def _follow(self, name: str, addresses: tuple[str, ...], queue: str) -> _Mirror:
+    def _follow(self, name: str, addresses: tuple[str, ...], queue: str, peering: str) -> _Mirror:
+        """A mirror that was begun under other settings may have no login any more."""
         node = self._node
-        model = MirrorVhost(node.vhost, name, addresses, queue, node.broker.wall_at)
+        model = MirrorVhost(node.vhost, name, addresses, queue, peering, node.broker.wall_at)
         me = node.me
         follower = MirrorFollower(
             queue, model, self, node_id=me.node_id, name=me.name, cluster_id=node.core.cluster_id or ""
         )
-        mirror = self._mirrors[name] = _Mirror(model, follower, _OwnInbox(self._numbers))
-        closed = self._in_clear(addresses)
-        for address in closed:  # of a mirror that was begun under other settings
-            follower.failed(address, IN_CLEAR)
-        node.dials.add([_host_port(address) for address in addresses if address not in closed], mirror.inbox)
-        node.dials.due(node.now)
+        mirror = self._mirrors[name] = _Mirror(model, follower, _OwnInbox(self._numbers), peering)
+        login = node.settings.login_of(peering)
+        closed = addresses if login is None else self._in_clear(addresses, login)
+        why = UNKNOWN_PEERING.format(name=peering) if login is None else _in_clear_at(login)
+        for address in closed:
+            follower.failed(address, why)
+        if login is not None:
+            brokers = [_host_port(address) for address in addresses if address not in closed]
+            node.peerings.add(brokers, login, mirror.inbox)
+            node.peerings.due(node.now)
         return mirror
 
-    def _in_clear(self, addresses: tuple[str, ...]) -> list[str]:
+    def _in_clear(self, addresses: tuple[str, ...], login: PeeringLogin) -> list[str]:
         """The addresses at which no login may be made from here. A name that is looked up later may become
         any address, and the default words `ha`/`ha` are no exception: a mirror may outlive them."""
-        node = self._node
-        if node.settings.tls or node.broker.settings.allow_plain_without_tls:
+        if login.tls or self._node.broker.settings.allow_plain_without_tls:
             return []
         return [address for address in addresses if not _is_near(_host_port(address)[0])]
 
     def _forget(self, name: str) -> None:
         mirror = self._mirrors.pop(name, None)
         if mirror is not None:
-            self._node.dials.remove(mirror.inbox)
+            self._node.peerings.remove(mirror.inbox)
 
     def _stop(self, name: str) -> Coded | str:
         """Returns why it cannot stop, or what has become of it."""
@@ -364,6 +378,7 @@ class QueueMirrors:
             follower = mirror.follower if mirror is not None else None
             lines.append({
                 "name": queue.name, "source": ",".join(origin.addresses), "queue": origin.queue,
+                "peering": origin.peering,
                 "state": follower.state.value if follower is not None else "paused",
                 "from": follower.source if follower is not None else "",
                 "messages": queue.replica.count, "lag": follower.lag if follower is not None else None,
@@ -397,15 +412,27 @@ def _addresses(source: object) -> tuple[str, ...]:
     return tuple(map(str, source))
 
 
+def _in_clear_at(login: PeeringLogin) -> str:
+    return PEERING_IN_CLEAR.format(name=login.name) if login.name else IN_CLEAR
+
+
 _SAME_PASSWORD = "set ha.password, not its default, and ha.username to the same values there and here"
 
 
-def _failure(dial: DialFailed) -> str:
+_A_MIRROR = "set peerings.{name}.username and .password to a user of that broker with the tag mirror"
+
+
+def _limit_of(peering: str) -> str:
+    return f"peerings.{peering}.handshake_timeout" if peering else "ha.peering.handshake_timeout"
+
+
+def _failure(dial: DialFailed, peering: str) -> str:
     """Why a dial did not get in. Only the kernel there can say that nothing listens."""
     if dial.unspoken and not (dial.refusal or dial.distrust):
-        return f"somebody listens there, and is no broker that answers: {dial.unspoken}"
+        slow = f"; over a slow line, set {_limit_of(peering)}" if NOT_IN_TIME in dial.unspoken else ""
+        return f"somebody listens there, and is no broker that answers: {dial.unspoken}{slow}"
     if dial.refusal and dial.refusal.startswith("403 "):
-        return f"{dial.refusal} ({_SAME_PASSWORD})"
+        return f"{dial.refusal} ({_A_MIRROR.format(name=peering) if peering else _SAME_PASSWORD})"
     silent = "nobody answers there" if dial.nobody else "no answer comes from there"
     return dial.refusal or dial.distrust or dial.unresolved or silent
 

@@ -1,9 +1,10 @@
-"""SourceVhost: a serving virtual host as the source of queue mirrors. Owner: Node."""
+"""SourceVhost: the virtual hosts of a serving node as the source of queue mirrors. Owner: Node."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from broker.errors import AccessRefused
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Dequeue, Entry, MessageId, Piece
 from broker.model.queue.cut import held_after
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from broker.engine import Broker
     from broker.model.vhost.vhost import VirtualHost
     from broker.model.vhost.vhosts import VirtualHosts
+    from ha.adapter.ha_hooks import HaHooks
     from ha.core.ha_broker import HaBroker
     from ha.core.role import OwnIdentity
 
@@ -24,6 +26,7 @@ class SourceNode(Protocol):
 
     broker: Broker
     core: HaBroker
+    hooks: HaHooks
     me: OwnIdentity
     now: float
     vhost: VirtualHost
@@ -55,8 +58,16 @@ class SourceVhost:
             me.node_id, me.name, core.epoch, core.cluster_id or "", frozenset(members), refusal, wall_ms
         )
 
-    def find(self, name: str) -> Found | None:
-        queue = self._vhost.queues.get(name)
+    def find(self, peer: int, name: str) -> Found | None:
+        follower = self._node.hooks.peers.get(peer)
+        if follower is None:
+            return None
+        try:
+            follower.check_read(name)
+        except AccessRefused as error:
+            return Found(b"", error.text)
+        vhost = self._vhosts.get(follower.vhost_name)
+        queue = vhost.queues.get(name) if vhost is not None else None
         if queue is None:
             return None
         origin = origin_of(queue)

@@ -47,7 +47,8 @@ class SourceModel(Protocol):
 
     def standing(self) -> SourceStanding: ...
 
-    def find(self, name: str) -> Found | None: ...
+    def find(self, peer: int, name: str) -> Found | None:
+        """In the virtual host that the peer has opened, as far as it may read there."""
 
     def has(self, queue: bytes) -> bool: ...
 

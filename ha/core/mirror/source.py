@@ -22,7 +22,7 @@ from ha.core.mirror.wire import (
     parse_number,
     parse_question,
 )
-from ha.core.wire.link import UUID, VERSION
+from ha.core.wire.link import VERSION
 from ha.core.wire.queue_snapshot import decode_ids
 
 DELETED = "the queue is deleted"
@@ -36,6 +36,8 @@ class MirrorSource:
         self._wire = wire
         self._names: dict[int, str] = {}
         self._have: dict[int, bytearray] = {}
+        self._offered: dict[int, bytes] = {}
+        """Uuid of the queue that each peer was offered last."""
         self.feeds: dict[int, MirrorFeed] = {}
 
     @property
@@ -55,13 +57,14 @@ class MirrorSource:
         """A connection is gone, whatever it was for."""
         self._names.pop(peer, None)
         self._have.pop(peer, None)
+        self._offered.pop(peer, None)
         self._drop(peer)
 
     def _hear(self, peer: int, method: int, payload: bytes) -> None:
         if method == MirrorMethod.ASK:
             question = parse_question(payload)
             self._names[peer] = question.name
-            self._wire.send(peer, MirrorMethod.ANSWER, self._answer(question).encode())
+            self._wire.send(peer, MirrorMethod.ANSWER, self._answer(peer, question).encode())
         elif method == MirrorMethod.HAVE:
             have = self._have.setdefault(peer, bytearray())
             have += payload
@@ -76,7 +79,7 @@ class MirrorSource:
         else:
             raise LinkError(f"method {method} from a follower")
 
-    def _answer(self, question: Question) -> SourceAnswer:
+    def _answer(self, peer: int, question: Question) -> SourceAnswer:
         me = self._model.standing()
         refusal = me.refusal
         if question.node_id == me.node_id:
@@ -87,7 +90,7 @@ class MirrorSource:
             refusal = f"its link version is {VERSION}, not {question.version}"
         if refusal:
             return SourceAnswer(False, refusal, me.name, me.epoch)
-        found = self._model.find(question.queue)
+        found = self._model.find(peer, question.queue)
         if found is None:
             return SourceAnswer(False, f"it has no queue '{question.queue}'", me.name, me.epoch, gone=True)
         if found.refusal:
@@ -95,11 +98,12 @@ class MirrorSource:
         if question.uuid and question.uuid != found.uuid.hex():
             other = f"its queue '{question.queue}' is another one of the same name"
             return SourceAnswer(False, other, me.name, me.epoch, gone=True)
+        self._offered[peer] = found.uuid
         return SourceAnswer(True, "", me.name, me.epoch, found.uuid.hex(), wall_ms=me.wall_ms)
 
     def _go(self, peer: int, queue: bytes) -> None:
         have = bytes(self._have.pop(peer, b""))
-        if len(queue) != UUID or peer not in self._names or peer in self.feeds:
+        if queue != self._offered.get(peer) or peer in self.feeds:
             raise LinkError("a queue is wanted by who may not want it")
         ids, end = decode_ids(have)
         if end != len(have):

@@ -296,7 +296,7 @@ def test_loopback_is_decided_by_the_address(host: str, loopback: bool) -> None:
 class _Dialler:
     """A node with one pending dial."""
 
-    dial_id, port = 7, 5672
+    dial_id, port, timeout, tls, peering = 7, 5672, 2.0, False, ""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -343,7 +343,7 @@ def test_a_name_server_that_is_silent_is_not_taken_for_a_silent_broker(
 ) -> None:
     dialler = _Dialler("b.example")
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: dialler.told.wait(60))
-    monkeypatch.setattr("broker.server.shell.DIAL_TIMEOUT", 0.05)
+    monkeypatch.setattr(_Dialler, "timeout", 0.05)
     said = "cannot resolve 'b.example' (no answer within 0.05 s)"
     assert dialler.dialled() == (7, said, False, True)
 

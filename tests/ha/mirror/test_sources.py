@@ -42,7 +42,7 @@ def model() -> tuple[Mirrors, MirrorVhost]:
     mirrors = Mirrors()
     mirrors.start()
     mirrors.run(0.1)
-    made = MirrorVhost(mirrors.b.running.vhost, "q", ("far:1",), "q")
+    made = MirrorVhost(mirrors.b.running.vhost, "q", ("far:1",), "q", "")
     made.declare(UUID, encode_record(QueueDeclare(UUID, "q", True, False, False)))
     ids = {90: ReplicationIdSet([(1, 3)])}
     made.take_piece((0, -1), (90, 3), ids, piece(90, 1, "abc"))
@@ -87,7 +87,7 @@ def test_a_queue_that_is_not_the_one_asked_for_does_not_come_to_be(declared: byt
     mirrors = Mirrors()
     mirrors.start()
     mirrors.run(0.1)
-    made = MirrorVhost(mirrors.b.running.vhost, "q", ("far:1",), "q")
+    made = MirrorVhost(mirrors.b.running.vhost, "q", ("far:1",), "q", "")
     with pytest.raises(LinkError):
         made.declare(UUID, declared)
     assert made.uuid is None
@@ -105,7 +105,7 @@ def test_arguments_that_mean_nothing_here_come_along_and_do_nothing() -> None:
         {"x-replicate": "All"},
     ]  # fmt: skip
     for number, arguments in enumerate(odd):
-        made = MirrorVhost(vhost, f"q{number}", ("far:1",), "q")
+        made = MirrorVhost(vhost, f"q{number}", ("far:1",), "q", "")
         made.declare(UUID, encode_record(QueueDeclare(UUID, "q", True, False, False, arguments)))
         made.take_piece((0, -1), (90, 2), {90: ReplicationIdSet([(1, 2)])}, piece(90, 1, "ab"))
     mirrors.run(0.1)

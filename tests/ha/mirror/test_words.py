@@ -21,7 +21,7 @@ def refused(mirrors: Mirrors, **more: Any) -> str:
     answer = mirrors.ask(mirrors.b, "replicate", 20.0, **asked)
     assert not answer["ok"], answer
     assert "\n" not in answer["reason"]
-    assert mirrors.b.running.dials.addresses == []
+    assert mirrors.b.running.peerings.followed == []
     return str(answer["reason"])
 
 
@@ -82,7 +82,7 @@ def test_a_source_with_which_there_is_no_tls_is_not_taken_for_nobody() -> None:
     b, answers = mirrors.b.running, []
     asked = {"source": mirrors.addresses, "queue": "q"}
     b.manage("replicate", asked, answers.append, mirrors.now)
-    b.dials.due(mirrors.now, at_once=True)
+    b.peerings.due(mirrors.now, at_once=True)
     (dial,) = b.wants_dials()
     b.dial_failed(dial.dial_id, "its certificate is not accepted: it is old", mirrors.now, distrusted=True)
     mirrors.until(lambda: bool(answers))
@@ -97,7 +97,7 @@ def test_a_silent_source_is_given_up_by_who_asked() -> None:
     mirrors[0].frozen = True
     assert refused(mirrors) == (
         "127.0.0.1:5000: somebody listens there, and is no broker that answers: "
-        "the server did not finish the handshake in time"
+        "the server did not finish the handshake in time; over a slow line, set ha.peering.handshake_timeout"
     )
 
 
@@ -114,7 +114,7 @@ def test_something_else_that_listens_there_is_not_taken_for_nobody(said: bytes, 
     mirrors.begin()
     b, answers = mirrors.b.running, []
     b.manage("replicate", {"source": mirrors.addresses, "queue": "q"}, answers.append, mirrors.now)
-    b.dials.due(mirrors.now, at_once=True)
+    b.peerings.due(mirrors.now, at_once=True)
     (dial,) = b.wants_dials()
     b.dialed(dial.dial_id, mirrors.now)
     b.dial_received(dial.dial_id, said, mirrors.now)
@@ -132,6 +132,7 @@ def test_a_source_to_which_there_is_no_way_is_not_taken_for_nobody() -> None:
 
 
 ASKED = Question("q", "", "n" * 32, "x", "").encode()
+OFFERED = b"the queue's own"
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,9 @@ ASKED = Question("q", "", "n" * 32, "x", "").encode()
     [
         [(MirrorMethod.GO, b"u" * 16)],
         [(MirrorMethod.ASK, ASKED), (MirrorMethod.GO, b"short")],
-        [(MirrorMethod.ASK, ASKED), (MirrorMethod.HAVE, b"\0\0\0\1"), (MirrorMethod.GO, b"u" * 16)],
-        [(MirrorMethod.ASK, ASKED), (MirrorMethod.HAVE, bytes(5)), (MirrorMethod.GO, b"u" * 16)],
+        [(MirrorMethod.ASK, ASKED), (MirrorMethod.GO, b"u" * 16)],
+        [(MirrorMethod.ASK, ASKED), (MirrorMethod.HAVE, b"\0\0\0\1"), (MirrorMethod.GO, OFFERED)],
+        [(MirrorMethod.ASK, ASKED), (MirrorMethod.HAVE, bytes(5)), (MirrorMethod.GO, OFFERED)],
         [(MirrorMethod.ASK, b"{}")],
         [(MirrorMethod.ASK, b"\xff")],
         [(MirrorMethod.ASK, json.dumps({"queue": 1}).encode())],
@@ -153,8 +155,9 @@ def test_who_says_what_a_follower_may_not_is_closed_and_nobody_else(
 ) -> None:
     mirrors = following()
     liar = Liar(mirrors, mirrors[0])
+    uuid = mirrors[0].running.vhost.queues["q"].uuid
     for method, payload in words:
-        liar.client.send_extension(method, payload)
+        liar.client.send_extension(method, uuid if payload is OFFERED else payload)
     liar.move()
     assert liar.closed is not None and liar.closed.code == 501
     mirrors.publish(mirrors[0], "q", "d")
@@ -178,13 +181,12 @@ def test_a_follower_that_acknowledges_what_was_not_sent_is_closed() -> None:
 def test_a_source_that_was_deleted_between_the_answer_and_the_beginning() -> None:
     mirrors = following()
     liar = Liar(mirrors, mirrors[0])
-    for method, payload in (
-        (MirrorMethod.ASK, ASKED),
-        (MirrorMethod.HAVE, bytes(4)),
-        (MirrorMethod.GO, b"u" * 16),
-    ):
-        liar.client.send_extension(method, payload)
-    liar.move()
+    vhost = mirrors[0].running.vhost
+    uuid = vhost.queues["q"].uuid
+    liar.say(MirrorMethod.ASK, ASKED)
+    vhost.delete_queue("q", owner=liar)
+    liar.say(MirrorMethod.HAVE, bytes(4))
+    liar.say(MirrorMethod.GO, uuid)
     assert liar.closed is None
     ended = [event for event in liar.seen if getattr(event, "method_id", 0) == MirrorMethod.ENDED]
     assert json.loads(ended[0].payload) == {"reason": "the queue is deleted"}

@@ -48,7 +48,7 @@ def test_a_node_without_tls_says_that_the_other_one_speaks_it() -> None:
     pair = Pair()
     a, b = pair.hosts
     pair.start(a)
-    a.running.dials.due(pair.now, at_once=True)
+    a.running.peerings.due(pair.now, at_once=True)
     for dial in a.running.wants_dials():
         a.running.dialed(dial.dial_id, pair.now)
         if dial.port == b.port:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ha.adapter import codes as adapter_codes
-from ha.adapter.dials import REFUSED_REDIAL
+from ha.adapter.peering.peering import REFUSED_REDIAL
 from ha.core import codes
 from ha.core.election.peers import Peers
 from ha.core.membership import Status
@@ -81,7 +81,7 @@ def test_what_keeps_two_nodes_apart_is_in_the_reason_until_they_meet() -> None:
     a, b = pair.hosts
     pair.kill(b)
     pair.run(3)
-    a.running.dials.due(pair.now, at_once=True)
+    a.running.peerings.due(pair.now, at_once=True)
     (dial,) = a.running.wants_dials()
     a.running.dial_failed(
         dial.dial_id, "its certificate is not accepted: it is old", pair.now, distrusted=True

@@ -1,0 +1,162 @@
+"""Peering: this node's relation to one broker over one route. It logs in there as a client, and the broker
+there need not know of it.
+
+Owner: Peerings. It has a connection or is suspended, and then tries again by itself: at first soon, later
+each `redial_most`. So neither a dead network nor a dead broker needs anybody's attention. It makes no calls:
+it fills the inbox of its owner with what comes.
+"""
+
+from __future__ import annotations
+
+import enum
+from zlib import crc32
+
+from broker.amqp091.client import SPEAKS_TLS, ClientConnection, Closed, ExtensionReceived, Opened
+from broker.amqp091.server.handshake import PEER_CAPABILITY
+from broker.errors import LoginRefused, NotAllowed
+from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
+from ha.adapter.peer_check import FOLLOWER_CAPABILITY
+from ha.adapter.peering.login import PeeringLogin
+from ha.core.mirror.wire import one_line
+
+REDIAL = 0.2
+"""Seconds until the second attempt, at most. The pause doubles with each, up to the peering's limit."""
+REFUSED_REDIAL = 2.0
+"""The least after a refused login, or at a listener that takes no link: it takes an operator to change that,
+and each attempt is a line in both logs."""
+PEER = {PEER_CAPABILITY: True}
+FOLLOWER = {PEER_CAPABILITY: True, FOLLOWER_CAPABILITY: True}
+
+
+class PeeringState(enum.Enum):
+    """The state that an operator sees."""
+
+    CONNECTING = "connecting"
+    OPEN = "open"
+    SUSPENDED = "suspended"
+    """It tries again after a pause."""
+
+
+class Peering:
+    """`of_pair`: the broker there belongs to the pair; otherwise this node follows queues there. `node`: this
+    node's name. `never`: at that address is this very node.
+
+    While it has a socket, or wants one, `dial_id` says which; `client` speaks on it.
+    """
+
+    def __init__(
+        self, host: str, port: int, login: PeeringLogin, inbox: Inbox, node: str, *, of_pair: bool
+    ) -> None:
+        self.host, self.port = host, port
+        self.login = login
+        self.inbox = inbox
+        self.of_pair = of_pair
+        self.never = False
+        self.dial_id: int | None = None
+        self.client: ClientConnection | None = None
+        self.next_at = 0.0
+        self.failures = 0
+        """Attempts since it was open last."""
+        self.error = ""
+        """What came of the last attempt; "" if it is open."""
+        self._node = node
+        self._told_open = self._told_lost = self._turned_away = False
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def state(self) -> PeeringState:
+        if self._told_open and not self._told_lost:
+            return PeeringState.OPEN
+        return PeeringState.SUSPENDED if self.dial_id is None else PeeringState.CONNECTING
+
+    def due(self, now: float) -> bool:
+        """Is it time for an attempt?"""
+        return self.dial_id is None and not self.never and now >= self.next_at
+
+    def next_deadline(self) -> float | None:
+        if self.client is not None:
+            return self.client.next_deadline()
+        return self.next_at if self.dial_id is None and not self.never else None
+
+    # -- what the driver reports
+
+    def dialed(self, now: float) -> None:
+        limits = self.login.limits
+        self._told_open = self._told_lost = self._turned_away = False
+        self.client = ClientConnection(
+            self.login.username,
+            self.login.password,
+            now,
+            vhost=self.login.vhost,
+            capabilities=PEER if self.of_pair else FOLLOWER,
+            handshake_timeout=limits.handshake_timeout,
+            heartbeat=limits.heartbeat,
+            client_properties={"connection_name": f"link of {self._node}"},
+        )
+
+    def failed(self, now: float, *, nobody: bool, distrust: str, unresolved: str) -> None:
+        self._suspend(now, refused=bool(distrust))
+        self.error = distrust or unresolved or ("nobody listens there" if nobody else "nobody answers there")
+        self.inbox.put(DialFailed(self.address, nobody=nobody, distrust=distrust, unresolved=unresolved))
+
+    def received(self, data: bytes, now: float) -> None:
+        if self.client is not None:
+            self.client.receive(data, now)
+            self._events()
+
+    def timers(self, now: float) -> None:
+        if self.client is not None:
+            self.client.timers(now)
+            self._events()
+
+    def closed(self, clean: bool, now: float, distrust: str) -> None:
+        unspoken = "it closed the connection" if clean else "the connection broke"
+        self._lost(clean, distrust=distrust, unspoken=unspoken)
+        self.client = None
+        self._suspend(now, refused=self._turned_away or bool(distrust))
+
+    # -- inside
+
+    def _suspend(self, now: float, *, refused: bool) -> None:
+        self.dial_id = None
+        pause = self._pause()
+        self.next_at = now + (max(REFUSED_REDIAL, pause) if refused else pause)
+        self.failures += 1
+
+    def _pause(self) -> float:
+        """Up to a quarter shorter, each time another part of it: the nodes that lost a broker together do not
+        come back together."""
+        most = min(REDIAL * 2.0 ** min(self.failures, 16), self.login.limits.redial_most)
+        part = crc32(f"{self._node} {self.address} {self.failures}".encode()) / 2**32
+        return most * (1 - part / 4)
+
+    def _events(self) -> None:
+        assert self.client is not None and self.dial_id is not None
+        for event in self.client.events():
+            match event:
+                case Opened():
+                    self._told_open, self.failures, self.error = True, 0, ""
+                    self.inbox.put(DialOpen(self.dial_id, self.address))
+                case ExtensionReceived(method_id=method_id, payload=payload):
+                    self.inbox.put(Arrived(self.dial_id, method_id, payload))
+                case Closed(code=code, text=text, by_peer=by_peer):
+                    # A connection.close, or a heartbeat that failed: only the first is an answer of the peer.
+                    self._turned_away = by_peer and code in (LoginRefused.code, NotAllowed.code)
+                    self._turned_away = self._turned_away or SPEAKS_TLS in text
+                    distrust = SPEAKS_TLS if SPEAKS_TLS in text else ""
+                    said = f"{code} {one_line(text)}" if by_peer else ""
+                    unspoken = "" if by_peer or distrust else text.removeprefix("FRAME_ERROR - ")
+                    self._lost(by_peer, said, distrust=distrust, unspoken=unspoken)
+
+    def _lost(self, clean: bool, refusal: str = "", *, distrust: str = "", unspoken: str = "") -> None:
+        if self._told_lost or self.dial_id is None:
+            return
+        self._told_lost = True
+        self.error = refusal or distrust or unspoken
+        if self._told_open:
+            self.inbox.put(PeerLost(self.dial_id, clean))
+        else:
+            self.inbox.put(DialFailed(self.address, refusal, distrust=distrust, unspoken=unspoken))

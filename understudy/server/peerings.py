@@ -1,0 +1,49 @@
+"""Peerings of the configuration: logins and time limits for the node, TLS contexts for its shell."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ha.adapter.peering.login import PeeringLimits, PeeringLogin
+from understudy.config.settings import ConfigError
+
+if TYPE_CHECKING:
+    from broker.security.tls import Tls
+    from understudy.config.settings import PeeringLimitsSection, Settings
+
+
+def limits_of(own: PeeringLimitsSection) -> PeeringLimits:
+    return PeeringLimits(own.handshake_timeout, int(own.heartbeat), own.redial_most)
+
+
+def peerings_of(settings: Settings) -> dict[str, PeeringLogin]:
+    """The logins at brokers of other sites, by name."""
+    return {
+        name: PeeringLogin(own.username, own.password, name, own.vhost, own.tls, limits_of(own))
+        for name, own in settings.peerings.items()
+    }
+
+
+def dial_tls(settings: Settings, tls: Tls | None) -> Callable[[str], ssl.SSLContext]:
+    """The TLS context for a connection with that login; "" is the pair's. Contexts of `tls` are asked for
+    each time: it reads its files again. Raises ConfigError for a file that cannot be used."""
+    own: dict[str, ssl.SSLContext] = {}
+    for name, peering in settings.peerings.items():
+        if not peering.tls or (peering.ca is None and settings.tls.ca is not None):
+            continue
+        try:
+            own[name] = ssl.create_default_context(cafile=peering.ca)
+        except (OSError, ssl.SSLError) as error:
+            why = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+            raise ConfigError(f"peerings.{name}.ca: cannot use {peering.ca}: {why}") from None
+
+    def context(name: str) -> ssl.SSLContext:
+        if name in own:
+            return own[name]
+        if tls is None:
+            raise OSError("this broker has no section tls")
+        return tls.dials
+
+    return context
