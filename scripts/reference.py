@@ -22,10 +22,10 @@ from pydantic_core import PydanticUndefined
 
 import broker.codes
 import ha.adapter.codes
+import ha.adapter.witness.codes
 import ha.core.codes
 import ha.etcd.codes
 import ha.pacemaker.codes
-import ha.witness.codes
 import understudy.codes
 import understudy.ledger.codes
 from understudy.cli.main import cli
@@ -40,7 +40,7 @@ CATALOGUES = {
     "Commands that a node refuses": ha.adapter.codes,
     "Pacemaker as the authority": ha.pacemaker.codes,
     "etcd as the authority": ha.etcd.codes,
-    "The witness as the authority": ha.witness.codes,
+    "The witness as the authority": ha.adapter.witness.codes,
     "The broker": broker.codes,
     "Ledgers, of brokers and clients": understudy.ledger.codes,
     "Commands, the configuration, HTTP and the process": understudy.codes,

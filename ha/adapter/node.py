@@ -36,6 +36,7 @@ from ha.adapter.mirror.mirrors import MIRROR_METHODS, QueueMirrors
 from ha.adapter.own_address import left_out
 from ha.adapter.peer_check import PeerCheck
 from ha.adapter.peering.dial_faults import DialFaults
+from ha.adapter.peering.peering import PeeringKind
 from ha.adapter.peering.peerings import Dial, Peerings
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
@@ -44,6 +45,7 @@ from ha.adapter.recovery import Bases, recover
 from ha.adapter.replica.queue_words import ended_words
 from ha.adapter.replica.vhost import ReplicaVhost
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
+from ha.adapter.witness.client import WitnessClient
 from ha.adapter.witness.desk import WitnessDesk
 from ha.core.deadlines import earliest
 from ha.core.errors import NodeFatal
@@ -107,7 +109,7 @@ class Node:
             self.vhosts, store, bases, ledger, self._quarantine, self._save_incomplete
         )
         self.peerings = Peerings(broker.name, self._inbox)
-        self.peerings.add(ha.brokers, ha.login, self._inbox, of_pair=True)
+        self.peerings.add(ha.brokers, ha.login, self._inbox, PeeringKind.PAIR)
         record, incomplete = load_record(files)
         authority = ha.new_authority()
         self.core = HaBroker(
@@ -131,6 +133,12 @@ class Node:
         self.broker.disk.free = lambda: files.files.free(files.directory)
         self._effects = EffectRunner(self)
         self.authority = AuthorityDesk(ha.authority, log, self.warn, outside=authority.ARBITRATES)
+        self._witness_client: WitnessClient | None = None
+        if ha.witness is not None:
+            asker = (self.me.node_id, self.me.incarnation)
+            self._witness_client = WitnessClient(
+                ha.witness, asker, ha.failover_timeout, self.peerings, self._inbox, self.authority
+            )
         self._core_deadline: float | None = None
         self._dial_faults = DialFaults(log)
         self._grace_until: float | None = None
@@ -181,6 +189,8 @@ class Node:
         self._started = False
         self.last_words(now)
         self._rest(now)
+        if self._witness_client is not None:
+            self._witness_client.release()
         self.core.farewell()
         self._effects.run(now)
         self.broker.drop_fenced_output()
@@ -314,12 +324,16 @@ class Node:
         self._questions.end_tick()
         core.end_tick(now)
         self._effects.run(now)
+        if self._witness_client is not None:
+            self._witness_client.carry(self.authority.take(), now)
         self._ledger.note_durable()
         self.ledger.flush()
         self._core_deadline = core.next_deadline()
 
     def _hear(self, now: float) -> None:
         """Take everything that peers sent since the last tick, in order of arrival."""
+        if self._witness_client is not None:
+            self._witness_client.tick(now)
         for item in self._inbox.take():
             self._dial_faults.heard(item)
             match item:
@@ -376,6 +390,7 @@ class Node:
             self._grace_until,
             self.mirrors.next_deadline(),
             self.witness.next_deadline(),
+            self._witness_client.next_deadline() if self._witness_client is not None else None,
         )
 
     # -- management

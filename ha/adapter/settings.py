@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from broker.model.values import UNSET
 from ha.adapter.peering.login import PeeringLimits, PeeringLogin
+from ha.adapter.witness.place import WitnessPlace
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.pair.authority import PairAuthority
 from ha.core.election.pair.table import PairRole
@@ -76,11 +77,9 @@ class HaSettings:
     """
     role: str = ""
     """Under `pair`: `primary` or `backup`."""
-    witness: str = ""
-    """Under `pair`: where a third broker keeps the record and a lease of the primary, as etcd does; "": no
+    witness: WitnessPlace | None = None
+    """Under `pair`: where a third broker keeps the record and a lease of the primary, as etcd does; None: no
     witness."""
-    witness_name: str = ""
-    """The name of this pair there."""
     witness_for: tuple[str, ...] = ()
     """The pairs that have this node for their witness: the names by which they log in."""
 
@@ -112,7 +111,7 @@ class HaSettings:
 
     def new_authority(self) -> Authority:
         """What decides on promotions, for one node."""
-        if self.authority == "pair" and self.witness:
+        if self.authority == "pair" and self.witness is not None:
             return LeasingRegister()
         return AUTHORITIES[self.authority]()
 
@@ -150,7 +149,7 @@ class HaSettings:
             register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
         elif self.authority == "pair":
             register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
-            register["ha.witness"] = f"{self.witness} ({self.witness_name})" if self.witness else "none"
+            register["ha.witness"] = str(self.witness or "none")
         return register | {
             "ha.authority": self.authority,
             "ha.lease": f"{self.lease:g}s",

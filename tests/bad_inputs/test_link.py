@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
+from broker.amqp091.server.handshake import PEER_CAPABILITY
 from broker.model.values import ORIGIN, Position
 from broker.peer import Peer
 from ha.core.mirror.wire import MirrorMethod
@@ -27,17 +28,19 @@ class Liar:
     """A peer of its own making, logged in as `ha` or as another user."""
 
     def __init__(
-        self, pair: Pair, host: Host, user: str = "ha", password: str = "ha", vhost: str = "/"
-    ) -> None:
+        self, pair: Pair, host: Host, user: str = "ha", password: str = "ha", vhost: str = "/",
+        claim: str = PEER_CAPABILITY,
+    ) -> None:  # fmt: skip
         self.pair = pair
-        claims = {"understudy.ha-peer": True}
+        claims = {claim: True} if claim else {}
         self.client = ClientConnection(
             user, password, pair.now, vhost=vhost, capabilities=claims, heartbeat=0
         )
         self.conn = host.running.accept(Peer("127.0.0.1", 9, loopback=True), pair.now)
         self.seen: list[Any] = []
         self.move()
-        assert isinstance(self.seen.pop(0), Opened)
+        opened = self.seen.pop(0)
+        assert isinstance(opened, Opened), opened
 
     def move(self) -> None:
         for _ in range(10):

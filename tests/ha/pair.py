@@ -15,6 +15,7 @@ from typing import Any
 
 from broker.model.values import Position, Scope
 from broker.peer import Peer
+from broker.security.identity import User, default_users
 from broker.settings import BrokerSettings
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
@@ -85,6 +86,7 @@ class Host:
     """Of its own, from its next start on."""
     called: str = ""
     """Its broker.name, if that is not `name`."""
+    users: tuple[User, ...] = field(default_factory=default_users)
     wall_error: int = 0
     """Milliseconds by which its wall clock is wrong."""
 
@@ -179,7 +181,9 @@ class Pair:
             )
             host.sync = ManualSync()
             host.node = Node(
-                broker=BrokerSettings(name=host.called or host.name, frame_max=self.frame_max),
+                broker=BrokerSettings(
+                    name=host.called or host.name, frame_max=self.frame_max, users=host.users
+                ),
                 ha=HaSettings(**{"brokers": self.brokers(host)} | self.settings | host.settings),
                 store=SegmentStore(SegmentLog(host.disk, files.store_directory), host.sync),
                 files=files,

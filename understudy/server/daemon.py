@@ -45,7 +45,7 @@ from understudy.ledger.writer import LedgerError
 from understudy.server.log_lines import set_up_log
 from understudy.server.notify import Notifier
 from understudy.server.open_files import Room, room, tell
-from understudy.server.peerings import dial_tls, limits_of, peerings_of
+from understudy.server.peerings import dial_tls, limits_of, peerings_of, witness_of
 from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded, CodedError
 from understudy.shared.compiled_modules import Build
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from broker.security.tls import Tls
     from ha.etcd.driver import EtcdDriver
     from ha.pacemaker.driver import PacemakerDriver
-    from ha.witness.driver import WitnessDriver
     from understudy.server.certificates import CertificateWatch
     from understudy.server.http import HttpServer
 
@@ -315,8 +314,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
         tls=ha.tls,
         authority=ha.authority,
         role=ha.role or "",
-        witness=str(ha.witness or ""),
-        witness_name=ha.witness_name,
+        witness=witness_of(ha),
         witness_for=ha.witness_for,
         cib_set=ha.cib_set,
         failover_timeout=ha.failover_timeout,
@@ -353,10 +351,10 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         raise CannotStart(error.said) from None
     doors: list[HttpServer] = []
     stopped: str | None = None
-    authority: PacemakerDriver | EtcdDriver | WitnessDriver | None = None
+    authority: PacemakerDriver | EtcdDriver | None = None
     beats = loop.create_task(_beats(parts.ledger, settings.ledger.heartbeat / 3))
     try:
-        authority = _authority(settings, parts.tls, node, shell)
+        authority = _authority(settings, node, shell)
         await _listen(settings, shell, parts.tls)
         if space.clients < settings.broker.max_connections:
             LOG.info(codes.CLIENTS_LIMITED.say(clients=space.clients))
@@ -414,21 +412,13 @@ def _watch(tls: Tls | None) -> CertificateWatch | None:
     return watch
 
 
-def _authority(
-    settings: Settings, tls: Tls | None, node: Node, shell: Shell
-) -> PacemakerDriver | EtcdDriver | WitnessDriver | None:
-    """Carries requests to the authority, if it is outside the pair. Raises CannotStart if the authority
-    cannot be used."""
-    driver: PacemakerDriver | EtcdDriver | WitnessDriver
+def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver | EtcdDriver | None:
+    """Carries requests to the authority, if it is outside the pair and no broker. Raises CannotStart if the
+    authority cannot be used."""
+    driver: PacemakerDriver | EtcdDriver
     match settings.ha.authority:
-        case "manual":
+        case "manual" | "pair":
             return None
-        case "pair":
-            if settings.ha.witness is None:
-                return None
-            from understudy.server.witness import witness_driver
-
-            driver = witness_driver(settings.ha, tls, node, now, shell.tick_soon)
         case "pacemaker":
             from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words
 

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ha.adapter.peering.login import PeeringLimits, PeeringLogin
+from ha.adapter.witness.place import LOGIN, WitnessPlace
 from understudy.config.settings import ConfigError
+from understudy.shared.addresses import TlsHostPort
 
 if TYPE_CHECKING:
     from broker.security.tls import Tls
-    from understudy.config.settings import PeeringLimitsSection, Settings
+    from understudy.config.settings import HaSection, PeeringLimitsSection, Settings
 
 
 def limits_of(own: PeeringLimitsSection) -> PeeringLimits:
@@ -26,10 +28,20 @@ def peerings_of(settings: Settings) -> dict[str, PeeringLogin]:
     }
 
 
+def witness_of(ha: HaSection) -> WitnessPlace | None:
+    at = ha.witness
+    if at is None:
+        return None
+    tls, lease = isinstance(at, TlsHostPort), ha.failover_timeout
+    return WitnessPlace.at(at.host, at.port, ha.witness_name, ha.witness_password, tls=tls, lease=lease)
+
+
 def dial_tls(settings: Settings, tls: Tls | None) -> Callable[[str], ssl.SSLContext]:
     """The TLS context for a connection with that login; "" is the pair's. Contexts of `tls` are asked for
     each time: it reads its files again. Raises ConfigError for a file that cannot be used."""
     own: dict[str, ssl.SSLContext] = {}
+    if isinstance(settings.ha.witness, TlsHostPort) and tls is None:
+        own[LOGIN] = ssl.create_default_context()
     for name, peering in settings.peerings.items():
         if not peering.tls or (peering.ca is None and settings.tls.ca is not None):
             continue

@@ -26,6 +26,7 @@ from ha.adapter import codes
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.mirror.mirror_vhost import MirrorVhost
 from ha.adapter.mirror.source_vhost import SourceNode, SourceVhost
+from ha.adapter.peering.peering import PeeringKind
 from ha.core.deadlines import earliest
 from ha.core.membership import Status
 from ha.core.mirror.follower import MirrorFollower, MirrorState
@@ -82,17 +83,6 @@ class _Owed:
     reply: Reply
     reason: str
     since: Position | None = None
-
-
-class _OwnInbox(Inbox):
-    """Messages of some of the node's dials, numbered with all of them."""
-
-    def __init__(self, numbers: Inbox) -> None:
-        super().__init__()
-        self._numbers = numbers
-
-    def new_peer(self) -> int:
-        return self._numbers.new_peer()
 
 
 class MirrorNode(SourceNode, Protocol):
@@ -321,7 +311,7 @@ class QueueMirrors:
         follower = MirrorFollower(
             queue, model, self, node_id=me.node_id, name=me.name, cluster_id=node.core.cluster_id or ""
         )
-        mirror = self._mirrors[name] = _Mirror(model, follower, _OwnInbox(self._numbers), peering)
+        mirror = self._mirrors[name] = _Mirror(model, follower, Inbox(), peering)
         login = node.settings.login_of(peering)
         closed = addresses if login is None else self._in_clear(addresses, login)
         why = UNKNOWN_PEERING.format(name=peering) if login is None else _in_clear_at(login)
@@ -329,7 +319,7 @@ class QueueMirrors:
             follower.failed(address, why)
         if login is not None:
             brokers = [_host_port(address) for address in addresses if address not in closed]
-            node.peerings.add(brokers, login, mirror.inbox)
+            node.peerings.add(brokers, login, mirror.inbox, PeeringKind.MIRROR)
             node.peerings.due(node.now)
         return mirror
 

@@ -12,7 +12,7 @@ import enum
 from zlib import crc32
 
 from broker.amqp091.client import SPEAKS_TLS, ClientConnection, Closed, ExtensionReceived, Opened
-from broker.amqp091.server.handshake import PEER_CAPABILITY
+from broker.amqp091.server.handshake import MANAGEMENT_CAPABILITY, PEER_CAPABILITY
 from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.peer_check import FOLLOWER_CAPABILITY
@@ -24,8 +24,29 @@ REDIAL = 0.2
 REFUSED_REDIAL = 2.0
 """The least after a refused login, or at a listener that takes no link: it takes an operator to change that,
 and each attempt is a line in both logs."""
-PEER = {PEER_CAPABILITY: True}
-FOLLOWER = {PEER_CAPABILITY: True, FOLLOWER_CAPABILITY: True}
+
+
+class PeeringKind(enum.Enum):
+    """What a peering is for."""
+
+    PAIR = "pair"
+    """To a node of the pair."""
+    MIRROR = "mirror"
+    """This node follows queues there."""
+    WITNESS = "witness"
+    """The broker there keeps the record of the pair."""
+
+    @property
+    def connection(self) -> str:
+        """What it is called in the other broker's list of connections."""
+        return "authority" if self is PeeringKind.WITNESS else "link"
+
+    @property
+    def capabilities(self) -> dict[str, bool]:
+        """What this node claims to be at the login."""
+        if self is PeeringKind.WITNESS:
+            return {MANAGEMENT_CAPABILITY: True}
+        return {PEER_CAPABILITY: True} | ({FOLLOWER_CAPABILITY: True} if self is PeeringKind.MIRROR else {})
 
 
 class PeeringState(enum.Enum):
@@ -38,19 +59,18 @@ class PeeringState(enum.Enum):
 
 
 class Peering:
-    """`of_pair`: the broker there belongs to the pair; otherwise this node follows queues there. `node`: this
-    node's name. `never`: at that address is this very node.
+    """`node`: this node's name. `never`: at that address is this very node.
 
     While it has a socket, or wants one, `dial_id` says which; `client` speaks on it.
     """
 
     def __init__(
-        self, host: str, port: int, login: PeeringLogin, inbox: Inbox, node: str, *, of_pair: bool
+        self, host: str, port: int, login: PeeringLogin, inbox: Inbox, node: str, kind: PeeringKind
     ) -> None:
         self.host, self.port = host, port
         self.login = login
         self.inbox = inbox
-        self.of_pair = of_pair
+        self.kind = kind
         self.never = False
         self.dial_id: int | None = None
         self.client: ClientConnection | None = None
@@ -91,10 +111,10 @@ class Peering:
             self.login.password,
             now,
             vhost=self.login.vhost,
-            capabilities=PEER if self.of_pair else FOLLOWER,
+            capabilities=self.kind.capabilities,
             handshake_timeout=limits.handshake_timeout,
             heartbeat=limits.heartbeat,
-            client_properties={"connection_name": f"link of {self._node}"},
+            client_properties={"connection_name": f"{self.kind.connection} of {self._node}"},
         )
 
     def failed(self, now: float, *, nobody: bool, distrust: str, unresolved: str) -> None:

@@ -1,4 +1,5 @@
-"""Peerings: all peerings of a node: one for each route to a broker of its pair, and those of queue mirrors.
+"""Peerings: all peerings of a node: one for each broker of its pair, those of queue mirrors, and one to the
+witness.
 
 Owner: Node. The driver opens the connections that it wants (`take_wanted`), and reports by `dial_id` how each
 went. What comes of them fills the inbox of the peering's owner, and the Node hands it on in its tick.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ha.adapter.peering.peering import Peering
+from ha.adapter.peering.peering import Peering, PeeringKind
 
 if TYPE_CHECKING:
     from broker.amqp091.client import ClientConnection
@@ -43,20 +44,18 @@ class Peerings:
 
     def names(self) -> list[str]:
         """Addresses of the brokers of the pair."""
-        return [peering.address for peering in self._all if peering.of_pair]
+        return [peering.address for peering in self._all if peering.kind is PeeringKind.PAIR]
 
     @property
     def followed(self) -> list[str]:
         """Addresses of the brokers whose queues are followed here."""
-        return [peering.address for peering in self._all if not peering.of_pair]
+        return [peering.address for peering in self._all if peering.kind is PeeringKind.MIRROR]
 
     def add(
-        self, brokers: list[tuple[str, int]], login: PeeringLogin, inbox: Inbox, *, of_pair: bool = False
+        self, brokers: list[tuple[str, int]], login: PeeringLogin, inbox: Inbox, kind: PeeringKind
     ) -> None:
         """Keep a connection to each of these brokers; `inbox` gets what comes of them."""
-        self._all += [
-            Peering(host, port, login, inbox, self._node, of_pair=of_pair) for host, port in brokers
-        ]
+        self._all += [Peering(host, port, login, inbox, self._node, kind) for host, port in brokers]
 
     def remove(self, inbox: Inbox) -> None:
         """End all that fill this inbox."""
@@ -68,7 +67,7 @@ class Peerings:
     def forget(self, address: str) -> None:
         """That address, of the pair's, is this node: never dial it again."""
         for peering in self._all:
-            if peering.address == address and peering.of_pair:
+            if peering.address == address and peering.kind is PeeringKind.PAIR:
                 peering.never = True
 
     def client(self, dial_id: int) -> ClientConnection | None:
@@ -93,7 +92,7 @@ class Peerings:
     def resume(self, now: float) -> None:
         """Try those of the pair at once that are suspended."""
         for peering in self._all:
-            if peering.of_pair:
+            if peering.kind is PeeringKind.PAIR:
                 peering.next_at = min(peering.next_at, now)
         self.due(now)
 
@@ -115,7 +114,7 @@ class Peerings:
         """Each peering for people: `address`, `login`, `vhost`, `tls`, `state`, `failures`, `error`."""
         return [
             {
-                "address": peering.address, "of": "pair" if peering.of_pair else "mirror",
+                "address": peering.address, "of": peering.kind.value,
                 "peering": peering.login.name, "vhost": peering.login.vhost, "tls": peering.login.tls,
                 "state": peering.state.value, "failures": peering.failures, "error": peering.error,
             }

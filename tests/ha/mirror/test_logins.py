@@ -10,7 +10,7 @@ from broker.security.password_hashes import rabbit_hash
 from ha.adapter import codes
 from ha.adapter.inbox import DialFailed, Inbox
 from ha.adapter.peering.login import PeeringLimits, PeeringLogin
-from ha.adapter.peering.peering import REDIAL, REFUSED_REDIAL, Peering, PeeringState
+from ha.adapter.peering.peering import REDIAL, REFUSED_REDIAL, Peering, PeeringKind, PeeringState
 from tests.bad_inputs.test_link import Liar
 from tests.ha.mirror.mirrors import Mirrors
 
@@ -116,7 +116,7 @@ def test_a_peering_that_the_configuration_does_not_have() -> None:
 
 def peering(limits: PeeringLimits | None = None, node: str = "a", inbox: Inbox | None = None) -> Peering:
     login = PeeringLogin("u", "p", limits=limits or PeeringLimits())
-    return Peering("far", 5672, login, inbox or Inbox(), node, of_pair=True)
+    return Peering("far", 5672, login, inbox or Inbox(), node, PeeringKind.PAIR)
 
 
 def pauses(of: Peering, count: int, fail: Callable[[float], None]) -> list[float]:
