@@ -28,6 +28,7 @@ from understudy.shared.text import short
 
 SPEAKS_TLS = "the server speaks TLS, and was not spoken to in it"
 """The cause, if the server answers with a TLS alert."""
+NO_BROKER = "the server is a web server"
 NOT_IN_TIME = "the server did not finish the handshake in time"
 _EXTENSION = b"\x00\xfa"
 _CLOSE_WAIT = 3.0
@@ -121,6 +122,8 @@ class ClientConnection:
             if size < 8:
                 return 0
             raise FrameError("the server speaks another version of the protocol")
+        if buf[:5] == b"HTTP/":
+            raise FrameError(NO_BROKER)
         if buf[:2] == b"\x15\x03":
             raise FrameError(SPEAKS_TLS)
         while size - pos >= 7 and not self._closed:

@@ -53,10 +53,11 @@ class PeerCame:
 
 @dataclass(slots=True, frozen=True)
 class PeerLost:
-    """A connection that had spoken is gone."""
+    """A connection that had spoken is gone. `refusal`: why, if the broker there closed it and said so."""
 
     peer: int
     clean: bool
+    refusal: str = ""
 
 
 @dataclass(slots=True, frozen=True)

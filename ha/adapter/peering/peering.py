@@ -177,6 +177,6 @@ class Peering:
         self._told_lost = True
         self.error = refusal or distrust or unspoken
         if self._told_open:
-            self.inbox.put(PeerLost(self.dial_id, clean))
+            self.inbox.put(PeerLost(self.dial_id, clean, refusal))
         else:
             self.inbox.put(DialFailed(self.address, refusal, distrust=distrust, unspoken=unspoken))

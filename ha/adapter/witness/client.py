@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.client import SPEAKS_TLS
+from broker.amqp091.client import NO_BROKER, NOT_IN_TIME, SPEAKS_TLS
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.peering.peering import PeeringKind
 from ha.adapter.witness import codes
@@ -28,6 +28,21 @@ ANSWER = 1.0
 PROBE = 5.0
 """Seconds without a request after which the witness is asked all the same: status knows of trouble then."""
 OUTCOMES = ("done", "conflict", "unknown")
+LOGIN_REFUSED = "Login was refused"
+"""Of a wrong name and of a wrong password alike."""
+NO_PAIR, NO_OPERATOR = "extension method", "may not manage this broker"
+"""To a user of another kind."""
+NAME = "correct ha.witness_name here (one of ha.witness_for there)"
+OWN_SETTINGS = f"login refused with 403; {NAME}, or ha.witness_password"
+OR_TLS = "; from another machine it may also want TLS (amqps://HOST:PORT)"
+FOR_AMQP = "ha.witness must be the address of a broker for AMQP"
+_NO_BROKERS = {
+    NO_BROKER: "a web server answers there",
+    NOT_IN_TIME: "it takes connections and says nothing: it hangs, or is no broker",
+    "the server sent": "what answers there does not speak AMQP 0-9-1",
+    "the server speaks another": "what answers there does not speak AMQP 0-9-1",
+}
+"""By what the handshake came to."""
 _NEVER_ASKED = 0
 """The number of a request whose answer concerns nobody: a release, or a probe."""
 
@@ -68,9 +83,10 @@ class WitnessClient:
                     self._stands(self._failure(item))
                 case Arrived(peer=peer, method=method, payload=payload):
                     self._heard(peer, method, payload)
-                case PeerLost(clean=clean):
+                case PeerLost(clean=clean, refusal=refusal):
                     self._peer = None
-                    self._unreached("it closed the connection" if clean else "the connection broke")
+                    unspoken = "it closed the connection" if clean else "the connection broke"
+                    self._stands(self._refused(refusal) if refusal else self._unreached(unspoken))
         for number in [number for number, (_, until) in self._open.items() if now >= until]:
             self._late(number)
         if self._probe_due is not None and now >= self._probe_due:
@@ -118,7 +134,7 @@ class WitnessClient:
 
     def _late(self, number: int) -> None:
         if self._peer is not None:
-            self._unreached(f"no answer within {ANSWER:g} s")
+            self._stands(self._unreached(f"no answer within {ANSWER:g} s"))
         self._answered(number, "unknown", None, self._trouble, owner_gone=False)
 
     def _heard(self, peer: int, method: int, payload: bytes) -> None:
@@ -135,7 +151,7 @@ class WitnessClient:
             if client is not None:
                 client.close(501, "FRAME_ERROR - not an answer of a witness")
             self._peer = None
-            self._unreached("it does not answer as a witness")
+            self._stands(self._unreached("it does not answer as a witness"))
             return
         address = self._place.address
         if outcome == "unknown":
@@ -159,23 +175,33 @@ class WitnessClient:
     # -- how it stands
 
     def _failure(self, failed: DialFailed) -> Coded:
-        address = self._place.address
         if failed.refusal:
-            refused = failed.refusal.startswith(("403", "530"))
-            code = codes.REFUSED if refused else codes.UNREACHABLE
-            return code.say(address=address, cause=failed.refusal[:200])
+            return self._refused(failed.refusal)
         limit = self._place.login.limits.handshake_timeout
         cause = failed.unspoken or failed.unresolved or f"no answer within {limit:g} s"
+        if (meant := next((said for text, said in _NO_BROKERS.items() if text in cause), "")) != "":
+            cause = f"{meant}; {FOR_AMQP}"
         if SPEAKS_TLS in failed.distrust:
             cause = "it speaks TLS (amqps://HOST:PORT)"
         elif failed.distrust:
             cause = f"no TLS connection ({failed.distrust})"
         elif failed.nobody:
             cause = "connection refused"
-        return codes.UNREACHABLE.say(address=address, cause=cause[:200])
+        return self._unreached(cause)
 
-    def _unreached(self, cause: str) -> None:
-        self._stands(codes.UNREACHABLE.say(address=self._place.address, cause=cause))
+    def _refused(self, cause: str) -> Coded:
+        """What the broker there has said to the login, or to a request."""
+        login, address = self._place.login, self._place.address
+        if not cause.startswith(("403", "530")):
+            return self._unreached(cause)
+        if LOGIN_REFUSED in cause:
+            cause = OWN_SETTINGS if login.tls else OWN_SETTINGS + OR_TLS
+        elif NO_PAIR in cause or NO_OPERATOR in cause:
+            cause = f"{login.username!r} is no pair there; {NAME}"
+        return codes.REFUSED.say(address=address, cause=cause[:200])
+
+    def _unreached(self, cause: str) -> Coded:
+        return codes.UNREACHABLE.say(address=self._place.address, cause=cause[:200])
 
     def _stands(self, said: Coded) -> None:
         ok = said.code == codes.ANSWERS.name

@@ -104,7 +104,7 @@ def test_a_silent_source_is_given_up_by_who_asked() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server sent a frame that no server sends here"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server is a web server"),
         (b"AMQP\0\1\0\0", "the server speaks another version of the protocol"),
         (b"", "it closed the connection"),
     ],

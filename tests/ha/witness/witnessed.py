@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.security.identity import WITNESS, User
+from broker.security.identity import ADMINISTRATOR, WITNESS, User
 from ha.adapter.witness.place import WitnessPlace
 from tests.ha.pair import Host, Pair
 
@@ -19,7 +19,10 @@ class Witnessed(Pair):
         super().__init__(3, authority="pair", failover_timeout=LEASE, **settings)
         self.a, self.b, self.w = self.hosts
         self.w.settings |= {"authority": "manual", "witness_for": (NAME,)}
-        self.w.users = (User(NAME, frozenset({WITNESS}), password=PASSWORD), User("guest", password="guest"))
+        self.w.users = (
+            User(NAME, frozenset({WITNESS}), password=PASSWORD), User("guest", password="guest"),
+            User("boss", frozenset({ADMINISTRATOR}), password="guest"),
+        )  # fmt: skip
         at = WitnessPlace.at("127.0.0.1", self.w.port, name, password, lease=LEASE)
         for host, role in ((self.a, "primary"), (self.b, "backup")):
             host.settings |= {"role": role, "witness": at}
