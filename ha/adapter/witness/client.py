@@ -13,6 +13,7 @@ from broker.amqp091.client import NO_BROKER, NOT_IN_TIME, SPEAKS_TLS
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.peering.peering import PeeringKind
 from ha.adapter.witness import codes
+from ha.core.deadlines import earliest
 from ha.core.wire.link import Method
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class WitnessClient:
         self._open: dict[int, tuple[dict[str, Any], float]] = {}
         """Requests on their way, and when each is answered `unknown`."""
         self._trouble = codes.UNREACHABLE.say(address=place.address, cause="it has not answered yet")
-        self._probe_at = PROBE
+        self._probe_at: float | None = None
         self._probe_due: float | None = None
         peerings.add([(place.host, place.port)], place.login, self._inbox, PeeringKind.WITNESS)
 
@@ -84,17 +85,20 @@ class WitnessClient:
                 case Arrived(peer=peer, method=method, payload=payload):
                     self._heard(peer, method, payload)
                 case PeerLost(clean=clean, refusal=refusal):
-                    self._peer = None
+                    self._peer = self._probe_due = None
                     unspoken = "it closed the connection" if clean else "the connection broke"
                     self._stands(self._refused(refusal) if refusal else self._unreached(unspoken))
         for number in [number for number, (_, until) in self._open.items() if now >= until]:
             self._late(number)
         if self._probe_due is not None and now >= self._probe_due:
             self._late(_NEVER_ASKED)
+        if self._probe_at is None:
+            self._probe_at = now + PROBE
         if now >= self._probe_at:
             self._probe_at = now + PROBE
-            self._probe_due = now + ANSWER
-            self._send({"id": _NEVER_ASKED, "kind": "read"} | self._asker)
+            if self._peer is not None:  # else that is trouble enough
+                self._probe_due = now + ANSWER
+                self._send({"id": _NEVER_ASKED, "kind": "read"} | self._asker)
 
     def carry(self, requests: Sequence[AuthorityRequest], now: float) -> None:
         """What the node asks."""
@@ -109,12 +113,9 @@ class WitnessClient:
         self._open.clear()
         self._send({"id": _NEVER_ASKED, "kind": "release"} | self._asker)
 
-    def next_deadline(self) -> float:
+    def next_deadline(self) -> float | None:
         """Without that of the peering."""
-        times = [until for _, until in self._open.values()]
-        if self._probe_due is not None:
-            times.append(self._probe_due)
-        return min(*times, self._probe_at) if times else self._probe_at
+        return earliest(self._probe_at, self._probe_due, *(until for _, until in self._open.values()))
 
     # -- requests
 
@@ -159,7 +160,8 @@ class WitnessClient:
         else:
             said = codes.ANSWERS.say(address=address)
         self._stands(said)
-        if isinstance(number, int):
+        # A request that the witness could not read has no number in its answer.
+        for number in [number] if isinstance(number, int) else list(self._open):
             self._answered(number, outcome, record, said, owner_gone=told.get("owner_gone") is True)
 
     def _answered(

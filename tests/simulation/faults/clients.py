@@ -69,7 +69,7 @@ def demote(s: Saboteur, machine: Machine) -> None:
 
     def done() -> None:
         s.pending -= 1
-        if s.world.plan.authority in ("etcd", "pair"):
+        if s.world.plan.authority in ("etcd", "pair", "witness"):
             s.later(REGRETS, look_again)
 
     s.world.operator.demote(machine, done)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.faults.nodes import cut_link, kill_backup, kill_primary
 from tests.simulation.faults.plan import FaultPlan
+from tests.simulation.harness.machines.machine import Death
 from tests.simulation.harness.network import KEEPALIVE, Cut
 from tests.simulation.harness.register import HOST, Register
+from tests.simulation.harness.witness import Witness
 from tests.simulation.pacemaker.cluster import QNETD
 from tests.simulation.pacemaker.manager import SWITCH
 
@@ -125,6 +127,10 @@ def _register(s: Saboteur) -> Register:
 
 def slow_register(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     register = _register(s)
+    if isinstance(register, Witness):
+        register.freeze(plan.length)
+        s.later(plan.length, lambda: None)
+        return
     register.slow_time = rng.choice((0.1, 0.5, 2.0))
     register.slow_until = s.clock.now + plan.length
     s.clock.note(f"FAULT: the register takes up to {register.slow_time} s more")
@@ -133,6 +139,10 @@ def slow_register(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 def lose_answers(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     register = _register(s)
+    if isinstance(register, Witness):
+        register.fail(plan.length, rng.choice((Death.KILLED, Death.CRASHED, Death.POWER, Death.STOPPED)))
+        s.later(plan.length, lambda: None)
+        return
     chances = rng.choice(((0.5, 0.0), (0.0, 0.5), (0.0, 1.0), (0.3, 0.3)))
     register.lost_questions, register.lost_answers = chances
     register.lossy_until = s.clock.now + plan.length

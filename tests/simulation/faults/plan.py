@@ -139,9 +139,13 @@ PACEMAKER = MANUAL | {
 }
 """What a cluster of the nodes themselves adds, or makes otherwise."""
 
-WEIGHTS = {"manual": MANUAL, "pair": MANUAL, "register": REGISTER, "etcd": REGISTER, "pacemaker": PACEMAKER}
+WEIGHTS = {
+    "manual": MANUAL, "pair": MANUAL, "register": REGISTER, "etcd": REGISTER, "witness": REGISTER,
+    "pacemaker": PACEMAKER,
+}  # fmt: skip
 OFTEN = {
     "etcd": (Fault.PARTITION, Fault.STOP_PROCESS),
+    "witness": (Fault.PARTITION, Fault.STOP_PROCESS),
     "register": (Fault.PARTITION, Fault.USURP),
     "pacemaker": (Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.POWER_OFF),
 }

@@ -25,7 +25,9 @@ ETCD = 0.5
 """Part of the seeds with a register in which nodes promote themselves."""
 PAIRS = 0.5
 """Part of the seeds with two nodes and without a register in which these promote themselves."""
-ARBITRATED = ("register", "etcd", "pacemaker")
+WITNESSED = 0.5
+"""Of those with two nodes, the part in which a node of its own keeps the register."""
+ARBITRATED = ("register", "etcd", "witness", "pacemaker")
 """Authorities of which there is one for all nodes."""
 FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
@@ -35,6 +37,8 @@ HOURS_APART = 4 / 5
 """Of the seeds in which messages live for seconds, the part in which wall clocks are wrong by hours."""
 SINGLE_ACTIVE = 1 / 2
 """Of the seeds in which a queue has two consumers, the part in which one of them is active."""
+SHORTEST = 1.0
+"""The shortest lease that a witness gives, in seconds."""
 ONE_CLOCK = 1 / 5
 """Part of the seeds in which the monotonic clock of every node is the world's."""
 
@@ -223,7 +227,7 @@ class Plan:
     seed: int
     nodes: int
     authority: str
-    """`manual`, `pair`, `register`, `etcd` or `pacemaker`."""
+    """`manual`, `pair`, `witness`, `register`, `etcd` or `pacemaker`."""
     on_backup_loss: str
     min_backups: int
     timing: TimingPlan
@@ -285,6 +289,8 @@ def draw_plan(seed: int) -> Plan:
     leasing = Random(f"{seed}/etcd")
     if authority == "register" and leasing.random() < ETCD:
         authority = "etcd"
+        if nodes == 2 and Random(f"{seed}/witness").random() < WITNESSED:
+            authority = "witness"
     if authority == "manual" and nodes == 2 and Random(f"{seed}/pair").random() < PAIRS:
         authority = "pair"
     ruled = draw_rule_users(Random(f"{seed}/rules"), Random(f"{seed}/policies"), cut_every=apart)
@@ -318,7 +324,7 @@ def draw_plan(seed: int) -> Plan:
         register=RegisterPlan(
             rng.choice((0.0003, 0.003, 0.03)),
             rng.choice((0.3, 1.0)),
-            timing.lease * leasing.uniform(0.7, 2.0),
+            timing.lease * leasing.uniform(0.7, 2.0) + (SHORTEST if authority == "witness" else 0.0),
         ),
         controllers=_controllers(rng) if authority == "register" else (),
         grants=rng.choice(((3, 8, 20), (5, 10, 40), (1, 5, 60))),

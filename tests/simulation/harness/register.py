@@ -125,13 +125,16 @@ class Register:
         self._owners[host] = record["owner"]
         self._leased_until = self.clock.now + self.plan.lease
         self.on_swap()
+        self._note(record, host)
+        return "done", text
+
+    def _note(self, record: Record, host: str = "") -> None:
         names = record.get("names", {})
         others = ", ".join(sorted(names.get(node, node[:8]) for node, _ in record["in_sync"])) or "nobody"
         self.clock.note(
             f"register: epoch {record['epoch']} revision {record['revision']}: "
             f"{names.get(record['owner'][0], host)}, in sync {others}"
         )
-        return "done", text
 
     def _work(self, rng: Random) -> float:
         slow = self.slow_time * rng.random() if self.clock.now < self.slow_until else 0.0

@@ -38,6 +38,7 @@ from tests.simulation.harness.network import Address, Network
 from tests.simulation.harness.operator import Management, Operator
 from tests.simulation.harness.plan import ARBITRATED, ControllerPlan, LinkPlan, Plan
 from tests.simulation.harness.register import Register
+from tests.simulation.harness.witness import Witness
 from tests.simulation.pacemaker.authority import PacemakerAuthority
 from tests.simulation.pacemaker.cluster import Cluster
 from tests.simulation.pacemaker.manager import ResourceManager
@@ -104,6 +105,10 @@ class World:
             )  # fmt: skip
         else:
             self.register = Register(self.clock, self.network, plan.register, plan.random)
+            if plan.authority == "witness":
+                self.register = Witness(
+                    self.clock, self.network, plan.register, plan.random, plan.machines[0]
+                )
         self.operator: Management
         self.controllers: list[Controller] = []
         if plan.authority != "manual":
@@ -180,6 +185,8 @@ class World:
     # -- the phases
 
     def _start(self) -> None:
+        if isinstance(self.register, Witness):
+            self.register.start()
         for machine, plan in zip(self.machines, self.plan.machines, strict=True):
             self.clock.after(plan.start_after, machine.start)
         self._until(
@@ -386,7 +393,7 @@ class Settings(HaSettings):
 
 def roles(plan: Plan) -> list[str]:
     """`ha.role` of each node."""
-    if plan.authority != "pair":
+    if plan.authority not in ("pair", "witness"):
         return [""] * plan.nodes
     names = ["primary", "backup"]
     plan.random("roles").shuffle(names)
@@ -395,10 +402,11 @@ def roles(plan: Plan) -> list[str]:
 
 def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:
     """What every node of the plan is configured with."""
-    timing = plan.timing
+    timing, witnessed = plan.timing, plan.authority == "witness"
     return Settings(
         link=plan.link,
-        brokers=addresses, authority=plan.authority, on_backup_loss=plan.on_backup_loss,
+        brokers=addresses, authority="pair" if witnessed else plan.authority,
+        witness=Witness.place(plan.register.lease) if witnessed else None, on_backup_loss=plan.on_backup_loss,
         min_backups=plan.min_backups, ack_timeout=timing.ack_timeout, lease=timing.lease,
         backup_timeout=timing.backup_timeout, dequeue_lag=timing.dequeue_lag,
         reconnect_grace=timing.reconnect_grace, failover_timeout=plan.register.lease,

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from broker.model.history.records import Dequeue
+from broker.security.identity import default_users
 from broker.settings import BrokerSettings
 from broker.store.errors import StoreError
 from broker.store.node_files import NodeFiles
@@ -80,6 +81,7 @@ class Machine:
         self.refused = ""
         self.ask_authority: AskAuthority | None = None
         """How the register is reached, if there is one."""
+        self.users = default_users()
         self.on_started: Callable[[Machine], None] = _ignore
         self.on_killed: Callable[[Machine], None] = _ignore
         self.on_paused: Callable[[Machine], None] = _ignore
@@ -180,7 +182,9 @@ class Machine:
         log = SegmentLog(self.disk, files.store_directory, segment_bytes=self.segment_bytes)
         self.store = SegmentStore(log, self._sync)
         self.node = Node(
-            broker=BrokerSettings(name=self.name, large_message=self.large_message, share=self.share),
+            broker=BrokerSettings(
+                name=self.name, large_message=self.large_message, share=self.share, users=self.users
+            ),
             ha=self.settings, store=self.store, files=files, ledger=self.new_ledger(),
             random_bytes=self._random_bytes, log=self._log,
             overflow=VirtualOverflow() if self.window else None,
