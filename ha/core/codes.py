@@ -112,8 +112,18 @@ PROMOTE_RECORD_NEWER = Code(
 PROMOTE_REGISTER_BEHIND = Code(
     "promote-register-behind",
     "the authority lacks an in-sync set that this node knows, and may lack a later one",
-    "Somebody removed or replaced the cluster's configuration with the in-sync set.",
-    "Put the newest copy back. Only if it is gone, and no node of the pair serves: `--force-lossy`.",
+    "The in-sync set was lost or replaced while nobody served: the file of the witness, the key in etcd, or "
+    "the cluster's configuration.",
+    "If you have a newer copy of what the authority held, put it back. Otherwise do what the sentence says: "
+    "it names the node that has the most of those that answer.",
+)
+PROMOTE_OTHER_HAS_MORE = Code(
+    "promote-other-has-more",
+    "the authority lacks an in-sync set that this node knows, and {other} {has}",
+    "The in-sync set was lost or replaced while nobody served, and another node that answers has more than "
+    "this one. A forced promotion of this node is refused, too.",
+    "Promote the node that the sentence names with `--force-lossy`. Only if its data is to be given up: end "
+    "that node, and force this one.",
 )
 PROMOTE_IDENTITY_COPIED = Code(
     "promote-identity-copied",

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from ha.core import codes
 from ha.core.backup.backup import Backup
-from ha.core.election.manual import OWN, PUT_BACK
+from ha.core.election.manual import OWN
 from ha.core.election.pair.controller import PairController
 from ha.core.election.pair.table import Wanted
 from ha.core.election.peers import Peers
@@ -44,7 +44,8 @@ RETRY = (1.0, 10.0)
 
 class AutomaticFailover:
     """`waits_for`: why this node has not promoted itself, in a sentence; "" while that is no question.
-    `trouble`: the authority does not answer, so that a promotion that is asked for would be refused too.
+    `trouble`: the authority does not answer, or has lost the record, so that a promotion that is asked for
+    would be refused too.
 
     `follows`: the role until now. `new_cluster_id`: of the cluster that begins if this node is the first
     primary ever.
@@ -169,7 +170,8 @@ class AutomaticFailover:
             said = authority_trouble(self._keeper.trouble).sentence
             return with_next(said, "see that it runs and can be reached from here; this node goes on asking")
         if is_behind(held, self._local.record):
-            return with_next(codes.PROMOTE_REGISTER_BEHIND.say().sentence, PUT_BACK)
+            self.trouble = True
+            return self._promotion.judge_by(held).sentence
         if held is not None:
             cluster = self._lineage.cluster_id
             if cluster is not None and held.cluster_id != cluster:

@@ -27,9 +27,6 @@ AGAIN = "end it, start it again and ask once more"
 IF_OFF = "if it is off for certain and does not start, promote with --force-lossy"
 IF_LOST = "if that is lost for good, promote this node with --force-lossy"
 OWN = "if that is another pair's, give this pair one of its own (ha.cib_set, ha.etcd.prefix)"
-PUT_BACK = (
-    "put its newest copy back; if that is gone, and nobody of the pair serves, promote with --force-lossy"
-)
 IF_EACH = (
     "if it says so of this node in its turn, promote the one whose data shall go on with --force-lossy: what "
     "only the other one holds goes to its quarantine"
@@ -56,11 +53,15 @@ class ManualAuthority:
     def judge(self, evidence: Evidence, *, force_lossy: bool) -> Verdict:
         """The rules first, so that a forced promotion that needs no force is recorded as what it is."""
         verdict = _with_what_is_known(self._judge(evidence), evidence)
-        if verdict.granted or not force_lossy:
+        if verdict.granted or verdict.final or not force_lossy:
             return verdict
         return Verdict(True, f"forced by the operator, although {verdict.reason}", "force-lossy")
 
     def _judge(self, e: Evidence) -> Verdict:
+        return self._others_forbid(e) or self._by_record(e)
+
+    def _others_forbid(self, e: Evidence) -> Verdict | None:
+        """What another node says of itself rules it out, whatever the record says."""
         if e.copies:
             # Each of the two would take what the record says for its own.
             return _no(codes.PROMOTE_IDENTITY_COPIED.say(fault=e.copies[0]), "")
@@ -82,6 +83,9 @@ class ManualAuthority:
                     codes.PROMOTE_SAME_NUMBER.say(other=answer.name, number=e.me.number),
                     "start the newer of the two with an empty data directory",
                 )
+        return None
+
+    def _by_record(self, e: Evidence) -> Verdict:
         newest = e.newest
         if e.foreign and (newest is None or e.me.who not in newest.in_sync):
             # A node that the record names needs no answer, and none of a foreign peer.

@@ -133,6 +133,10 @@ class Promotion:
             evidence = replace(evidence, answers=others)
         return self._authority.judge(evidence, force_lossy=False)
 
+    def judge_by(self, held: InSyncRecord | None) -> Verdict:
+        """The same, if the authority holds that."""
+        return self._authority.judge(replace(self.evidence(), newest=held), force_lossy=False)
+
     def seems_over(self, record: InSyncRecord) -> bool:
         """By what is known without asking, the owner of the record does not serve by it: it is this node, or
         said so last, or its kernel said last that nobody listens."""

@@ -110,6 +110,8 @@ class Verdict:
     way: str = ""
     code: str = ""
     """Of a refusal."""
+    final: bool = False
+    """Force does not help: another node that answers has more."""
 
     @property
     def said(self) -> Coded:
