@@ -223,7 +223,9 @@ class AutomaticFailover:
         if said.sentence != self._told:
             self._out.log(said)
         self._told, self._began = said.sentence, True
-        gone = held.owner.node_id if held is not None else ""
+        gone = ""
+        if held is not None and not self._promotion.answers(held.owner.node_id):
+            gone = held.owner.node_id
         if pair is not None:
             gone = pair.gone(now)
         self._promotion.begin(

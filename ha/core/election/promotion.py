@@ -150,6 +150,11 @@ class Promotion:
             return answer is not None and _is_over(answer, record)
         return entry.nobody_listens
 
+    def answers(self, node_id: str) -> bool:
+        """That node is there, and said last that it does not serve."""
+        entry, answer = self._peers.at(node_id), self._peers.answers.get(node_id)
+        return entry is not None and entry.peer is not None and answer is not None and not answer.serving
+
     def other_attempt(self) -> str:
         """The name of another node whose own promotion is being decided, as far as is known; or ""."""
         there = (a for a in self.cluster_peers().values() if self._membership.member(a.node_id).connected)

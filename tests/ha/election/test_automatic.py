@@ -271,6 +271,17 @@ def test_a_swap_that_nobody_answers_is_asked_for_again() -> None:
     assert not pair.register.silent
 
 
+def test_an_old_primary_that_answers_is_heard_before_a_cold_start_is_judged() -> None:
+    """It does not promote itself. The other one may, but only by what that one says."""
+    pair = up()
+    for host in pair.hosts:
+        pair.kill(host)
+    pair.start(pair[0])
+    pair.ask(pair[0], "controller", do="stop")
+    pair.start(pair[1])
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+
+
 def test_a_register_that_lost_the_record_promotes_nobody() -> None:
     pair = up()
     pair.kill(pair[0])
