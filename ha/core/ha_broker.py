@@ -551,10 +551,16 @@ class HaBroker:
             self.promote(token, new_cluster_id, now)
         elif self.status.serves:
             self.switch_over(token, None, now)
+        elif self.backup is not None and self.backup.linked:
+            said = f"{me} follows {self.backup.primary_name} and is passive already; nothing was changed"
+            self._out.do(Answer(token, True, said))
+        elif self.promotion.active:
+            pending = codes.PROMOTE_PENDING.say(state=self.promotion.waits_for())
+            self._out.do(refused(token, with_next(pending, "ask again once it serves")))
         else:
             said = "an operator wants this node passive, and it has followed no primary since"
             automatic.stop(with_next(said, "understudy controller active"))
-            self._out.do(Answer(token, True, f"{me} stays passive"))
+            self._out.do(Answer(token, True, f"{me} stays passive until it has followed a primary"))
 
     def farewell(self) -> None:
         """This process ends: tell the primary, so that it need not wait for `ack_timeout`."""

@@ -280,7 +280,7 @@ def test_a_passive_node_that_is_ordered_so_stays_passive() -> None:
     pair = two()
     pair.start(pair[0])
     pair.run(0.3)
-    assert pair.ask(pair[0], "controller", do="passive")["reason"] == "a stays passive"
+    assert pair.ask(pair[0], "controller", do="passive")["reason"].startswith("a stays passive until ")
     pair.start(pair[1])
     pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
     assert controller(pair[0])["state"] == "passive"  # it has followed a primary: the order is fulfilled
@@ -292,6 +292,17 @@ def test_both_ordered_passive_one_serves_all_the_same() -> None:
     for host in pair.hosts:
         host.running.manage("controller", {"do": "passive"}, lambda answer: None, pair.now)
     pair.until(lambda: serving(pair) == "a")
+
+
+def test_passive_changes_nothing_at_a_node_that_follows() -> None:
+    pair = up()
+    answer = pair.ask(pair[1], "controller", do="passive")
+    assert answer["ok"]
+    assert answer["reason"] == "b follows a and is passive already; nothing was changed"
+    assert controller(pair[1])["state"] == "passive"
+    pair.kill(pair[0])
+    clients_come(pair, pair[1], 5.0)
+    assert serving(pair) == "b"
 
 
 def test_stopped_it_is_like_manual() -> None:
