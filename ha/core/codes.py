@@ -73,6 +73,13 @@ CONTROLLER_STATE = Code(
     "`passive` stands by, `ordered` stands by because an operator wants it.",
     "Nothing.",
 )
+ORDER_ENDS = Code(
+    "ha-order-ends",
+    "no longer ordered passive: {other} is there and may not serve, and only this node has every message",
+    "An operator wanted this node passive, and the other node to serve. That one was started again since, or "
+    "lacks messages, so it never could. The order is dropped, and this node takes over.",
+    "Nothing. When the other node is `ready`, `understudy controller passive` is a switchover.",
+)
 ROLES_EQUAL = Code(
     "ha-roles-equal",
     "{other} has ha.role = {role}, too",

@@ -59,6 +59,7 @@ from understudy.shared.codes import Coded
 
 JOINING_POLL = 0.2
 """Seconds between two hellos on one connection while this node looks for a primary."""
+UNLESS = ", unless only this node can serve"
 CALM_POLL = 1.0
 """The same while all is well: how a forgotten primary learns of a newer one."""
 
@@ -559,8 +560,8 @@ class HaBroker:
             self._out.do(refused(token, with_next(pending, "ask again once it serves")))
         else:
             said = "an operator wants this node passive, and it has followed no primary since"
-            automatic.stop(with_next(said, "understudy controller active"))
-            self._out.do(Answer(token, True, f"{me} stays passive until it has followed a primary"))
+            automatic.stop(with_next(said, "understudy controller active"), yields=True)
+            self._out.do(Answer(token, True, f"{me} stays passive until it has followed a primary{UNLESS}"))
 
     def farewell(self) -> None:
         """This process ends: tell the primary, so that it need not wait for `ack_timeout`."""

@@ -20,7 +20,7 @@ from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.election.manual import OWN
 from ha.core.election.pair.controller import PairController
-from ha.core.election.pair.table import Wanted
+from ha.core.election.pair.table import PairState, Wanted
 from ha.core.election.peers import Peers
 from ha.core.election.promotion import Promotion
 from ha.core.outbox import Outbox
@@ -70,6 +70,7 @@ class AutomaticFailover:
         self.waits_for = ""
         self.trouble = False
         self._stopped = ""
+        self._yields = False
         self._look_at = self._not_before = 0.0
         self._willing_since: float | None = None
         self._refused_for = 0.0
@@ -78,9 +79,10 @@ class AutomaticFailover:
 
     # -- what may stop it
 
-    def stop(self, reason: str) -> None:
-        """An operator has decided otherwise. It goes on once this node has followed a primary."""
-        self._stopped = reason
+    def stop(self, reason: str, *, yields: bool = False) -> None:
+        """An operator has decided otherwise. It goes on once this node has followed a primary. `yields`: or
+        once the other node of the pair turns out not to be able to serve."""
+        self._stopped, self._yields = reason, yields
         self._heed_order()
 
     def switch(self, *, on: bool, now: float) -> None:
@@ -103,6 +105,18 @@ class AutomaticFailover:
         if self._pair is not None:
             self._pair.ordered = bool(self._stopped)
 
+    def _weigh_order(self, now: float) -> None:
+        """An order does not stand if the other node is there, and lacks what only this one has."""
+        pair = self._pair
+        if pair is None or not self._stopped:
+            return
+        answer, seen = pair.answer(), pair.seen(now)
+        there = seen is PairState.PENDING or seen is PairState.PASSIVE
+        if self._yields and there and answer is not None:
+            if self._promotion.needed_instead_of(answer.node_id):
+                self._out.log(codes.ORDER_ENDS.say(other=answer.name))
+                self.go_on()
+
     def wait_until(self, time: float) -> None:
         """Another node is to serve by then."""
         self._not_before = time
@@ -115,6 +129,7 @@ class AutomaticFailover:
         if backup is None or backup.linked:
             self._stopped, self._refused_for, self._not_before, self._told = "", 0.0, 0.0, ""
             self._heed_order()
+        self._weigh_order(now)
         if not self._at_work():
             self.waits_for, self.trouble = OFF if self.off else self._stopped, False
             self._willing_since, self._saw_it_over = None, False

@@ -72,6 +72,17 @@ def most_complete(e: Evidence, record: InSyncRecord) -> PeerAnswer | None:
     return best
 
 
+def has_all_alone(e: Evidence, record: InSyncRecord, node_id: str) -> bool:
+    """Would a promotion of that node, which answers, be refused because this one has more?"""
+    answer = e.answers.get(node_id)
+    if answer is None or answer.serving or answer.promoting:
+        return False
+    there, here = held_there(answer, record), held_here(e, record)
+    if there.standing >= IN_SYNC or here.standing < NAMED:
+        return False
+    return here.standing >= IN_SYNC or there.standing < NAMED or there.position < here.position
+
+
 def why_more(e: Evidence, answer: PeerAnswer, record: InSyncRecord) -> str:
     """What that node has over this one, after its name."""
     there, here = held_there(answer, record), held_here(e, record)

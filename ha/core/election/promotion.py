@@ -22,6 +22,7 @@ from ha.core.effects import Answer, Redial, refused
 from ha.core.election import attempt as steps
 from ha.core.election.attempt import Attempt, Decision, Event, PromotionStep, Rules
 from ha.core.election.evidence import evidence_of, newest_known
+from ha.core.election.most_complete import has_all_alone
 from ha.core.election.peers import Peers
 from ha.core.errors import Broken
 from ha.core.membership import Membership
@@ -136,6 +137,13 @@ class Promotion:
     def judge_by(self, held: InSyncRecord | None) -> Verdict:
         """The same, if the authority holds that."""
         return self._authority.judge(replace(self.evidence(), newest=held), force_lossy=False)
+
+    def needed_instead_of(self, node_id: str) -> bool:
+        """That node is there and may not serve, and this one may: it alone has everything."""
+        evidence = self.evidence()
+        newest = evidence.newest
+        alone = newest is not None and has_all_alone(evidence, newest, node_id)
+        return alone and self.judge().granted
 
     def seems_over(self, record: InSyncRecord) -> bool:
         """By what is known without asking, the owner of the record does not serve by it: it is this node, or

@@ -294,6 +294,42 @@ def test_both_ordered_passive_one_serves_all_the_same() -> None:
     pair.until(lambda: serving(pair) == "a")
 
 
+WITNESS = pytest.mark.parametrize("settings", [{}, {"witness": "10.0.0.9:5672"}], ids=["alone", "witness"])
+
+
+@WITNESS
+def test_an_order_ends_when_only_this_node_has_everything(settings: dict[str, Any]) -> None:
+    """The primary that was to serve has started again, and may not."""
+    pair = up(**settings)
+    pair.separate(*pair.hosts, reset=True)
+    pair.register.cut = {"a", "b"}
+    pair.kill(pair[0])
+    pair.run(0.1)
+    assert pair.ask(pair[1], "controller", do="passive")["ok"]
+    pair.register.cut.clear()
+    pair.run(20.0)
+    assert serving(pair) == "" and controller(pair[1])["state"] == "ordered"
+    pair.heal()
+    pair.start(pair[0])
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+    assert pair[1].told(codes.ORDER_ENDS) == [
+        "no longer ordered passive: a is there and may not serve, and only this node has every message"
+    ]
+
+
+@WITNESS
+def test_an_order_stands_while_the_other_node_may_serve(settings: dict[str, Any]) -> None:
+    pair = up(**settings)
+    for host in pair.hosts:
+        pair.kill(host)
+    pair.start(pair[0])
+    pair.run(0.3)
+    assert pair.ask(pair[0], "controller", do="passive")["ok"]
+    pair.start(pair[1])
+    pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
+    assert not pair[0].told(codes.ORDER_ENDS)
+
+
 def test_passive_changes_nothing_at_a_node_that_follows() -> None:
     pair = up()
     answer = pair.ask(pair[1], "controller", do="passive")
