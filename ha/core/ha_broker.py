@@ -214,7 +214,7 @@ class HaBroker:
         if self.pair is not None and self.automatic is not None and not peer and not self.status.serves:
             now = self._clocks.now
             self.pair.vote(now)
-            if not self.keeper.arbitrates:  # with a witness a vote decides nothing
+            if not self.keeper.arbitrates or self.pair.ordered:  # with a witness a vote ends an order only
                 self.automatic.look(now)
             soon = soon or (self.pair.in_doubt(now) and not self.automatic.off)
         return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
@@ -268,6 +268,7 @@ class HaBroker:
         role = self.primary if self.primary is not None else self.backup
         return earliest(
             self._next_poll if self.peers.dialed else None,
+            self._listened_at + self._calm_poll if self.pair is not None else None,
             self.lease_renewal.next_deadline() if self.mine is not None else None,
             self.keeper.next_deadline(),
             self.promotion.next_deadline(),

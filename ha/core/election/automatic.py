@@ -70,7 +70,7 @@ class AutomaticFailover:
         self.waits_for = ""
         self.trouble = False
         self._stopped = ""
-        self._yields = False
+        self._yields = self._overruled = False
         self._look_at = self._not_before = 0.0
         self._willing_since: float | None = None
         self._refused_for = 0.0
@@ -106,8 +106,10 @@ class AutomaticFailover:
             self._pair.ordered = bool(self._stopped)
 
     def _weigh_order(self, now: float) -> None:
-        """An order does not stand if the other node is there, and lacks what only this one has."""
+        """An order for which nobody would serve does not stand: by the pair's table, or because the other
+        node is there and lacks what only this one has."""
         pair = self._pair
+        self._overruled = False
         if pair is None or not self._stopped:
             return
         answer, seen = pair.answer(), pair.seen(now)
@@ -116,6 +118,9 @@ class AutomaticFailover:
             if self._promotion.needed_instead_of(answer.node_id):
                 self._out.log(codes.ORDER_ENDS.say(other=answer.name))
                 self.go_on()
+            return
+        row = pair.row(now)
+        self._overruled = row is not None and row.then in (Wanted.ACTIVE, Wanted.AFTER_A_TURN)
 
     def wait_until(self, time: float) -> None:
         """Another node is to serve by then."""
@@ -142,6 +147,7 @@ class AutomaticFailover:
         self._saw_it_over = over
 
     def timers(self, now: float) -> None:
+        self._weigh_order(now)
         if self._at_work() and now >= max(self._look_at, self._not_before):
             self._look_at = now + SILENCE
             if not self._keeper.read(self._read, now):
@@ -154,12 +160,13 @@ class AutomaticFailover:
         backup = self._follows()
         alone = backup is not None and not backup.linked
         by_table = self._pair is not None and not self._keeper.arbitrates
-        stopped = self.off or (bool(self._stopped) and not by_table)
+        stopped = self.off or (bool(self._stopped) and not by_table and not self._overruled)
         return alone and not self._promotion.active and not stopped
 
     # -- deciding
 
     def _read(self, outcome: Outcome, held: InSyncRecord | None, asked_at: float, now: float) -> None:
+        self._weigh_order(now)
         if not self._at_work():
             return
         self._look_at = now + (LOOK if outcome is Outcome.DONE else SILENCE)

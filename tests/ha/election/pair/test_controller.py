@@ -298,6 +298,17 @@ WITNESS = pytest.mark.parametrize("settings", [{}, {"witness": "10.0.0.9:5672"}]
 
 
 @WITNESS
+def test_both_ordered_passive_after_a_power_loss_one_serves(settings: dict[str, Any]) -> None:
+    pair = up(**settings)
+    for host in pair.hosts:
+        pair.kill(host)
+    pair.start()
+    for host in pair.hosts:
+        host.running.manage("controller", {"do": "passive"}, lambda answer: None, pair.now)
+    pair.until(lambda: serving(pair) == "a" and ready(pair, pair[1]))
+
+
+@WITNESS
 def test_an_order_ends_when_only_this_node_has_everything(settings: dict[str, Any]) -> None:
     """The primary that was to serve has started again, and may not."""
     pair = up(**settings)
@@ -328,6 +339,21 @@ def test_an_order_stands_while_the_other_node_may_serve(settings: dict[str, Any]
     pair.start(pair[1])
     pair.until(lambda: serving(pair) == "b" and ready(pair, pair[0]))
     assert not pair[0].told(codes.ORDER_ENDS)
+
+
+@WITNESS
+def test_a_client_ends_an_order_when_the_other_node_is_gone(settings: dict[str, Any]) -> None:
+    pair = up(**settings)
+    pair.separate(*pair.hosts, reset=True)
+    pair.register.cut = {"a", "b"}
+    pair.kill(pair[0])
+    pair.run(0.1)
+    assert pair.ask(pair[1], "controller", do="passive")["ok"]
+    pair.register.cut.clear()
+    pair.run(20.0)
+    assert serving(pair) == ""
+    clients_come(pair, pair[1], 20.0)
+    assert serving(pair) == "b"
 
 
 def test_passive_changes_nothing_at_a_node_that_follows() -> None:
