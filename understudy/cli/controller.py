@@ -79,8 +79,8 @@ def active(address: HostPort, user: str, password: str, timeout: float, form: st
 def passive(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
     """Have the other node serve.
 
-    A primary switches over. A backup that follows one stays as it is. A node that follows nobody does not take
-    over until it has followed a primary, or only it can serve.
+    A primary switches over. A backup that follows one stays as it is. A node that follows nobody does not
+    take over until it has followed a primary, or only it can serve.
     """
     _do(address, "passive", user, password, timeout, form)
 

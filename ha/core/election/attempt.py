@@ -86,6 +86,11 @@ class Attempt:
     committed_at: float = 0.0
     serve_at: float = 0.0
 
+    @property
+    def before(self) -> InSyncRecord | None:
+        """The record by which an earlier owner may still serve."""
+        return self.known if is_behind(self.old, self.known) else self.old
+
     def waits_for(self) -> str:
         """One sentence on what it waits for."""
         match self.step:
@@ -94,7 +99,8 @@ class Attempt:
             case PromotionStep.COMMITTING:
                 return "being promoted; the authority has not said yet whether the record is this node's"
             case PromotionStep.WAITING:
-                owner = self.old.owner_name if self.old is not None else "nobody"
+                before = self.before
+                owner = before.owner_name if before is not None else "nobody"
                 whose = owner if self.old_served else f"whoever served before {owner}"
                 return f"being promoted; waits until the lease of {whose} has run out"
 
@@ -346,8 +352,9 @@ def _judged(attempt: Attempt, event: Judged, rules: Rules) -> Move:
     attempt = replace(
         attempt, step=PromotionStep.COMMITTING, answer_by=event.now + rules.authority_patience,
         how=verdict.how, reason=verdict.reason, record=record, old=old, known=event.record,
-        old_served=old is None or _has_served(old, event.evidence),
     )  # fmt: skip
+    before = attempt.before
+    attempt = replace(attempt, old_served=before is None or _has_served(before, event.evidence))
     expected = old.version if old is not None else None
     return attempt, (SawEpoch(event.epoch), TrustReplica(), Propose(record, expected))
 
@@ -383,7 +390,7 @@ def _beaten(attempt: Attempt, event: Beaten, rules: Rules) -> Move:
 def _committed(attempt: Attempt, event: Committed, rules: Rules) -> Move:
     """The old owner may go on for a lease after what this node acknowledged to it last, or after now, if that
     is not known."""
-    old, now, said, who = attempt.old, event.now, event.said, rules.me.who
+    old, now, said, who = attempt.before, event.now, event.said, rules.me.who
     serve_at = now
     fenced = attempt.fenced is True or (old is not None and attempt.fenced == old.owner_name)
     over = old is None or fenced or old.owner.node_id == who.node_id

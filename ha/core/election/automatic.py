@@ -110,7 +110,7 @@ class AutomaticFailover:
         node is there and lacks what only this one has."""
         pair = self._pair
         self._overruled = False
-        if pair is None or not self._stopped:
+        if pair is None or not self._stopped or self.off:
             return
         answer, seen = pair.answer(), pair.seen(now)
         there = seen is PairState.PENDING or seen is PairState.PASSIVE

@@ -243,7 +243,7 @@ class Promotion:
     def _owner_is_over(self, attempt: Attempt) -> bool:
         """The old owner has said that it does not serve, or its kernel has said that nothing listens there.
         An owner that had not begun to serve proves nothing: a primary before it may go on for a lease."""
-        old = attempt.old
+        old = attempt.before
         if old is None:
             return True
         if not attempt.old_served:

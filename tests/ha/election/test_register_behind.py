@@ -15,7 +15,7 @@ from ha.core.membership import Status
 from ha.core.record.authority import Evidence, PeerAnswer, Verdict
 from ha.core.record.in_sync_record import Incarnation, InSyncRecord
 from ha.core.role import OwnIdentity
-from tests.ha.election.test_automatic import serving, up, waits_for
+from tests.ha.election.test_automatic import confirming, serving, up, waits_for
 from tests.ha.pair import Pair
 
 HERE = "promote this node with --force-lossy"
@@ -123,6 +123,22 @@ def test_an_older_record_names_a_node_that_was_excluded_since() -> None:
     pair.run(5.0)
     assert serving(pair) == ""
     assert "promote a with --force-lossy" in waits_for(b) and HERE in waits_for(a)
+
+
+def test_a_forced_node_waits_for_the_lease_that_the_lost_record_gave() -> None:
+    """a is cut off from all, and serves on for the rest of its lease."""
+    pair = up()
+    a, b = pair.hosts
+    pair.separate(a, b, reset=True)
+    pair.register.cut = {"a"}
+    pair.register.held = None
+    answers: list[dict[str, Any]] = []
+    b.running.manage("promote", {"force_lossy": True}, answers.append, pair.now)
+    end = pair.now + 6.0
+    while pair.now < end:
+        pair.run(0.02)
+        assert confirming(pair) in ("a", "", "b")
+    assert confirming(pair) == "b" and answers[0]["ok"]
 
 
 # -- any two nodes
