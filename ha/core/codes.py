@@ -83,7 +83,8 @@ ORDER_ENDS = Code(
 ROLES_EQUAL = Code(
     "ha-roles-equal",
     "{other} has ha.role = {role}, too",
-    "Both nodes of the pair have the same `ha.role`. Neither promotes itself.",
+    "Both nodes of the pair have the same `ha.role`. Without a witness, neither promotes itself, and nobody "
+    "takes over when the primary is gone.",
     "Give one of the two the other role, and start it again.",
 )
 NO_CONTROLLER = Code(

@@ -440,6 +440,8 @@ class HaBroker:
             return True, f"{self.status.value} in epoch {self._epoch}"
         if self.promotion.active:
             return False, self.promotion.waits_for()
+        if self.pair is not None and self.pair.fault and not self.keeper.arbitrates:
+            return False, self.pair.fault
         if self.backup is not None and self.status is Status.READY and self.backup.linked:
             return True, "in the in-sync set"
         if self.backup is not None and self.backup.linked:

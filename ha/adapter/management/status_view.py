@@ -59,7 +59,7 @@ def controller_of(core: HaBroker, clients: int, now: float, wall_ms: int) -> dic
     """How a node that promotes itself stands. `role`: `ha.role`, None where there is none; `wanted`: what it
     is to be, by what it sees; `clients`: of applications, connected to it; `votes`: clients that tried since
     the other node was heard last; `since`: seconds since 1970 when it came into its state; `reason`: why it
-    does not promote itself, or ""."""
+    does not promote itself, or what else is wrong, or ""."""
     automatic, pair = core.automatic, core.pair
     found: dict[str, Any] = {
         "role": pair.role.value if pair is not None else None,
@@ -70,7 +70,7 @@ def controller_of(core: HaBroker, clients: int, now: float, wall_ms: int) -> dic
         "peer": None,
         "since": None,
         "running": automatic is not None and not automatic.off,
-        "reason": automatic.waits_for if automatic is not None else "",
+        "reason": _controller_reason(core),
     }
     if pair is not None:
         seen, answer = pair.seen(now), pair.answer()
@@ -82,6 +82,13 @@ def controller_of(core: HaBroker, clients: int, now: float, wall_ms: int) -> dic
             "clients": answer.clients if answer is not None and pair.online(now) else None,
         }
     return found
+
+
+def _controller_reason(core: HaBroker) -> str:
+    """Equal roles are said in every state."""
+    fault = core.pair.fault if core.pair is not None else ""
+    waits_for = core.automatic.waits_for if core.automatic is not None else ""
+    return "; ".join(each for each in dict.fromkeys((fault, waits_for)) if each)
 
 
 def _state(core: HaBroker) -> str:
@@ -201,7 +208,7 @@ def _clock(member: Member) -> str:
 
 def _with_troubles(core: HaBroker, reason: str, authority: Coded | None) -> str:
     """Adds what keeps the running brokers apart, unless the reason says so already; that this node is not in
-    its own list; and what keeps the authority from committing."""
+    its own list; that the roles of the pair are equal; and what keeps the authority from committing."""
     troubles = [each for each in core.peers.troubles() if each not in reason]
     members = core.membership.members.values()
     troubles += [f"{member.name} {differs}" for member in members if (differs := _differs(core, member))]
@@ -210,6 +217,8 @@ def _with_troubles(core: HaBroker, reason: str, authority: Coded | None) -> str:
     left_out = core.peers.left_out()
     if left_out and (said := codes.PROMOTE_NOT_LISTED.say(how=left_out).sentence) not in reason:
         troubles.append(said)
+    if core.pair is not None and (fault := core.pair.fault) and fault not in reason:
+        troubles.append(fault)
     if authority is not None and authority.sentence not in reason:
         troubles.append(f"the authority commits nothing: {authority}")
     return "; ".join([reason, *troubles])

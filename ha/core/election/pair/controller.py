@@ -120,11 +120,18 @@ class PairController:
             return "active" if self.state is PairState.ACTIVE else "passive"
         return "passive" if then is Wanted.PASSIVE else "active"
 
+    @property
+    def fault(self) -> str:
+        """What is wrong with the roles of the pair, in a sentence, whatever this node does now; or ""."""
+        if not self._same_role:
+            return ""
+        said = codes.ROLES_EQUAL.say(other=self._same_role, role=self.role.value).sentence
+        return with_next(said, "give one of the two the other ha.role, and start it again")
+
     def hindrance(self, now: float) -> str:
         """Why this node is not wanted to serve now, in a sentence; "" if it is."""
         if self._same_role:
-            said = codes.ROLES_EQUAL.say(other=self._same_role, role=self.role.value).sentence
-            return with_next(said, "give one of the two the other ha.role, and start it again")
+            return self.fault
         row = self.row(now)
         if row is not None and row.then in (Wanted.ACTIVE, Wanted.AFTER_A_TURN):
             return ""

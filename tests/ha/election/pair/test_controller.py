@@ -206,6 +206,39 @@ def test_equal_roles_are_refused() -> None:
     assert pair[0].told(codes.ROLES_EQUAL) == ["b has ha.role = primary, too"]
 
 
+@pytest.mark.parametrize("serves", [0, 1])
+def test_equal_roles_are_the_reason_in_every_state(serves: int) -> None:
+    """Both nodes go on, and the operator sees that nobody would take over."""
+    pair = two()
+    pair[1].settings["role"] = "primary"
+    pair.start()
+    pair.run(1.0)
+    assert pair.ask(pair[serves], "promote")["ok"]
+    pair.until(lambda: ready(pair, pair[1 - serves]))
+    for host, other in (pair.hosts, pair.hosts[::-1]):
+        said = f"{other.name} has ha.role = primary, too; next: give one of the two the other ha.role"
+        status = host.running.status()
+        assert said in controller(host)["reason"] and said in status["reason"]
+        assert status["promotable"] is (host is pair[serves])
+    pair.kill(pair[serves])
+    clients_come(pair, pair[1 - serves], 10.0)
+    assert serving(pair) == "" and pair[1 - serves].running.status()["promotable"] is False
+
+
+def test_equal_roles_do_not_hinder_a_pair_with_a_witness() -> None:
+    pair = two(witness="10.0.0.9:5672")
+    pair[1].settings["role"] = "primary"
+    pair.start()
+    pair.until(lambda: len(serving(pair)) == 1)
+    first = next(host for host in pair.hosts if host.name == serving(pair))
+    other = pair[1] if first is pair[0] else pair[0]
+    pair.until(lambda: ready(pair, other))
+    assert "has ha.role = primary, too" in controller(first)["reason"]
+    assert other.running.status()["promotable"]
+    pair.kill(first)
+    pair.until(lambda: serving(pair) == other.name)
+
+
 def test_a_node_that_was_stopped_takes_its_own_silence_for_none() -> None:
     pair = up()
     pair[1].frozen = True
