@@ -15,14 +15,14 @@ UNREACHABLE = Code(
     "the witness at {address} is not reached: {cause}",
     "The witness did not answer this node in time. A primary with a backup in sync goes on; nobody is "
     "promoted.",
-    "Check that the witness runs, that `ha.witness` is its address, and the network between.",
+    "Check that the witness runs, that `ha.witness` is its address for AMQP, and the network between.",
 )
 REFUSED = Code(
     "witness-refused",
     "the witness at {address} refuses this node: {cause}",
     "The login failed, or the broker there is no witness for this pair.",
-    "Compare `ha.witness_name` and `ha.witness_password` with `ha.witness_for` and `ha.witness_password` of "
-    "the witness.",
+    "Correct `ha.witness_name` or `ha.witness_password` of this node: the name is one of the witness's "
+    "`ha.witness_for`, and the password its `ha.witness_password`. Restart this node.",
 )
 CANNOT_ANSWER = Code(
     "witness-cannot-answer",

@@ -23,7 +23,10 @@ from understudy.shared.codes import Coded
 LOOK = 0.25
 """Seconds between two looks at the clock while a pair asks: a longer pause means that this process stood
 still."""
-MEND = "put back a file that this witness wrote, or remove it if neither node of the pair serves"
+MEND = (
+    "put back the newest file that this witness wrote; if there is none, and neither node of the pair "
+    "serves, remove it, and promote the node that understudy status names"
+)
 
 
 class WitnessDesk:

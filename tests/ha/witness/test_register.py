@@ -153,6 +153,7 @@ def test_a_damaged_file_is_named_and_left_alone() -> None:
     witness = Desk(disk)
     answer = witness.ask(swaps(FIRST, None), 1.0)
     assert answer["outcome"] == "unknown" and "witness-shop.json" in answer["reason"]
+    assert "put back the newest file that this witness wrote" in answer["reason"]
     assert disk.contents()["/w/witness-shop.json"] == before
 
 
