@@ -412,7 +412,9 @@ class Node:
         if ledger := self.ledger.health():
             counts["ledger"] = ledger
         if self.core.automatic is not None:
-            counts["controller"] = controller_of(self.core, self.broker.clients, self.now, self._wall_ms)
+            counts["controller"] = controller_of(
+                self.core, self.broker.clients, self.now, self._wall_ms, self.authority.trouble
+            )
         return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}
 
     def manage(

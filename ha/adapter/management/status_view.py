@@ -18,6 +18,10 @@ READY = ("ready", "active", "standalone", "recovering")
 """Statuses of a node that serves, or could at once."""
 QUERY_AT_ONCE = 1000
 """Queues in one answer: clients wait meanwhile."""
+FENCED = (
+    "its leadership lease has expired, so confirms and deliveries are paused; next: let it reach the "
+    "authority or its backup"
+)
 LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", "in_sync")
 
 
@@ -27,6 +31,8 @@ def status_of(
     """The state of the node now. `trouble`: with the authority. `dequeues`: how many wait to be written to
     store and link, and the longest wait of any, in seconds."""
     promotable, why = core.promotable()
+    if promotable and trouble is not None and core.automatic is not None and not core.status.serves:
+        promotable, why = False, f"nobody is promoted while the authority does not answer: {trouble.sentence}"
     return {
         "name": me.name,
         "node_id": me.node_id,
@@ -37,7 +43,7 @@ def status_of(
         "link": _link(core),
         "members": [_myself(core, me, position), *_members(core)] if core.backup or core.primary else [],
         "promotable": promotable,
-        "reason": _with_troubles(core, _reason(core, why), trouble),
+        "reason": _with_troubles(core, _reason(core, promotable, why), trouble),
         "position": list(position),
         "queues": len(vhosts.queues_by_uuid),
         "paged": vhosts.paged,
@@ -55,7 +61,9 @@ def status_of(
     }
 
 
-def controller_of(core: HaBroker, clients: int, now: float, wall_ms: int) -> dict[str, Any]:
+def controller_of(
+    core: HaBroker, clients: int, now: float, wall_ms: int, trouble: Coded | None = None
+) -> dict[str, Any]:
     """How a node that promotes itself stands. `role`: `ha.role`, None where there is none; `wanted`: what it
     is to be, by what it sees; `clients`: of applications, connected to it; `votes`: clients that tried since
     the other node was heard last; `since`: seconds since 1970 when it came into its state; `reason`: why it
@@ -70,7 +78,7 @@ def controller_of(core: HaBroker, clients: int, now: float, wall_ms: int) -> dic
         "peer": None,
         "since": None,
         "running": automatic is not None and not automatic.off,
-        "reason": _controller_reason(core),
+        "reason": _controller_reason(core, trouble),
     }
     if pair is not None:
         seen, answer = pair.seen(now), pair.answer()
@@ -84,11 +92,15 @@ def controller_of(core: HaBroker, clients: int, now: float, wall_ms: int) -> dic
     return found
 
 
-def _controller_reason(core: HaBroker) -> str:
-    """Equal roles are said in every state."""
+def _controller_reason(core: HaBroker, trouble: Coded | None) -> str:
+    """Equal roles, and trouble with the authority, are said in every state."""
     fault = core.pair.fault if core.pair is not None else ""
     waits_for = core.automatic.waits_for if core.automatic is not None else ""
-    return "; ".join(each for each in dict.fromkeys((fault, waits_for)) if each)
+    fenced = FENCED if core.output_fenced else ""
+    said = [each for each in dict.fromkeys((fault, fenced, waits_for)) if each]
+    if trouble is not None and trouble.sentence not in waits_for:
+        said.append(f"the authority commits nothing: {trouble.sentence}")
+    return "; ".join(said)
 
 
 def _state(core: HaBroker) -> str:
@@ -224,7 +236,7 @@ def _with_troubles(core: HaBroker, reason: str, authority: Coded | None) -> str:
     return "; ".join([reason, *troubles])
 
 
-def _reason(core: HaBroker, why: str) -> str:
+def _reason(core: HaBroker, promotable: bool, why: str) -> str:
     if changing := core.switchover.reason():
         return changing
     if core.primary is not None:
@@ -235,4 +247,4 @@ def _reason(core: HaBroker, why: str) -> str:
         return core.backup.reason()
     if core.automatic is not None and (waits_for := core.automatic.waits_for):
         return f"{core.backup.reason()}; does not promote itself: {waits_for}"
-    return f"{core.backup.reason()}; {'promotable' if core.promotable()[0] else 'not promotable'}: {why}"
+    return f"{core.backup.reason()}; {'promotable' if promotable else 'not promotable'}: {why}"

@@ -38,6 +38,10 @@ SILENCE = 2.0
 TURN = 0.3
 """Seconds between two nodes that may both be promoted."""
 OFF = "an operator has stopped the controller; next: understudy controller start"
+OFF_ACTIVE = (
+    "the controller is stopped: this node serves on, and does not promote itself once it has stopped "
+    "serving; next: understudy controller start"
+)
 RETRY = (1.0, 10.0)
 """Seconds after a promotion that was refused, and the most of them: the time doubles with each."""
 
@@ -136,7 +140,8 @@ class AutomaticFailover:
             self._heed_order()
         self._weigh_order(now)
         if not self._at_work():
-            self.waits_for, self.trouble = OFF if self.off else self._stopped, False
+            off = OFF if backup is not None else OFF_ACTIVE
+            self.waits_for, self.trouble = off if self.off else self._stopped, False
             self._willing_since, self._saw_it_over = None, False
             return
         if self._began:
@@ -191,8 +196,11 @@ class AutomaticFailover:
         if outcome is not Outcome.DONE:
             said = authority_trouble(self._keeper.trouble).sentence
             return with_next(said, "see that it runs and can be reached from here; this node goes on asking")
-        if is_behind(held, self._local.record):
-            self.trouble = True
+        behind = is_behind(held, self._local.record)
+        self.trouble = behind
+        if (held is None or behind) and (elsewhere := self._elsewhere()):
+            return elsewhere
+        if behind:
             return self._promotion.judge_by(held).sentence
         if held is not None:
             cluster = self._lineage.cluster_id
@@ -208,6 +216,16 @@ class AutomaticFailover:
                 said = f"for the authority {owner} is still there: it serves, or hangs"
                 return with_next(said, f"if {owner} hangs, end it, or promote this node")
         return self._rules()
+
+    def _elsewhere(self) -> str:
+        """The authority lacks the record because another node serves by another one, or would."""
+        backup, other = self._follows(), self._promotion.serving_peer()
+        if backup is not None and backup.disagreement is not None:
+            return with_next(backup.disagreement.said.sentence, backup.disagreement.way)
+        if other:
+            return f"{other} serves, and this node waits until it has joined"
+        differs = self._promotion.other_register()
+        return with_next(differs, "correct one of the two nodes, and start it again") if differs else ""
 
     def _rules(self) -> str:
         """Why this node may not be promoted; "" if it may."""

@@ -18,6 +18,7 @@ from broker.model.values import Position
 from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.clocks import Clocks
+from ha.core.compatibility import Compatibility, difference
 from ha.core.effects import Answer, Redial, refused
 from ha.core.election import attempt as steps
 from ha.core.election.attempt import Attempt, Decision, Event, PromotionStep, Rules
@@ -36,6 +37,8 @@ from ha.core.refusal import with_next
 from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
 from understudy.shared.codes import Coded
+
+REGISTER_KEYS = ("ha.authority", "ha.cib_set", "ha.etcd.prefix", "ha.witness")
 
 
 class Promotion:
@@ -162,6 +165,21 @@ class Promotion:
         """That node is there, and said last that it does not serve."""
         entry, answer = self._peers.at(node_id), self._peers.answers.get(node_id)
         return entry is not None and entry.peer is not None and answer is not None and not answer.serving
+
+    def serving_peer(self) -> str:
+        """The name of another node that is there and serves, as it says; or ""."""
+        there = (a for a in self.cluster_peers().values() if self._membership.member(a.node_id).connected)
+        return next((a.name for a in there if a.serving and not a.output_fenced), "")
+
+    def other_register(self) -> str:
+        """Another node that is there keeps the record elsewhere: a sentence, or ""."""
+        mine = _register_of(self._tuning.compatibility)
+        for answer in self.cluster_peers().values():
+            theirs = _register_of(answer.compatibility)
+            there = theirs and self._membership.member(answer.node_id).connected
+            if there and (differs := difference(mine, theirs, answer.name)):
+                return differs
+        return ""
 
     def other_attempt(self) -> str:
         """The name of another node whose own promotion is being decided, as far as is known; or ""."""
@@ -347,6 +365,11 @@ class Promotion:
         """A refusal has a code."""
         if token is not None:
             self._out.do(refused(token, said) if isinstance(said, Coded) else Answer(token, True, said))
+
+
+def _register_of(compatibility: Compatibility) -> Compatibility:
+    """The settings that say where the record is kept."""
+    return {key: compatibility[key] for key in REGISTER_KEYS if key in compatibility}
 
 
 def _is_over(answer: PeerAnswer, old: InSyncRecord) -> bool:

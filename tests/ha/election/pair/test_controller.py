@@ -11,6 +11,8 @@ from ha.core import codes
 from tests.ha.client import Client
 from tests.ha.election.test_automatic import confirming, ready, serving
 from tests.ha.pair import Host, Pair
+from tests.ha.register import Register
+from understudy.shared.codes import Coded
 
 
 def two(**settings: Any) -> Pair:
@@ -223,6 +225,74 @@ def test_equal_roles_are_the_reason_in_every_state(serves: int) -> None:
     pair.kill(pair[serves])
     clients_come(pair, pair[1 - serves], 10.0)
     assert serving(pair) == "" and pair[1 - serves].running.status()["promotable"] is False
+
+
+def test_a_stopped_controller_of_a_node_that_serves() -> None:
+    pair = up()
+    assert pair.ask(pair[0], "controller", do="stop")["ok"]
+    assert controller(pair[0])["reason"] == (
+        "the controller is stopped: this node serves on, and does not promote itself once it has stopped "
+        "serving; next: understudy controller start"
+    )
+    assert serving(pair) == "a"
+
+
+WITNESS_AWAY = Coded("witness-unreachable", "the witness at w:1 is not reached: connection refused")
+
+
+def test_while_the_witness_is_away_nobody_is_promotable_and_status_says_why() -> None:
+    pair = up(witness="w:1")
+    assert pair[1].running.status()["promotable"] and controller(pair[1])["reason"] == ""
+    pair[1].running.authority_stands(False, WITNESS_AWAY)
+    status = pair[1].running.status()
+    assert status["promotable"] is False and WITNESS_AWAY.sentence in status["reason"]
+    assert controller(pair[1])["reason"] == f"the authority commits nothing: {WITNESS_AWAY.sentence}"
+    pair.register.cut, pair.register.says = {"b"}, WITNESS_AWAY.sentence
+    pair.kill(pair[0])
+    pair.run(3.0)
+    status = pair[1].running.status()
+    assert status["promotable"] is False
+    assert status["reason"].count(WITNESS_AWAY.sentence) == 1
+
+
+def test_a_fenced_primary_says_so() -> None:
+    pair = up(witness="w:1")
+    pair.register.cut = {"a"}
+    pair.separate(*pair.hosts)
+    pair.until(lambda: pair[0].running.core.output_fenced)
+    assert controller(pair[0])["reason"].startswith("its leadership lease has expired, so confirms and ")
+
+
+def test_nodes_with_two_witnesses_say_so_and_neither_begins() -> None:
+    pair = two()
+    pair[0].settings["witness"], pair[1].settings["witness"] = "w:1", "w:2"
+    pair.start()
+    pair.run(10.0)
+    assert serving(pair) == ""
+    said = "ha.witness is w:1 () here and w:2 () on b; these must be the same on all nodes; next: correct one"
+    assert controller(pair[0])["reason"].startswith(said)
+
+
+def test_a_node_with_another_witness_than_the_one_that_serves_says_so() -> None:
+    """Its witness is empty. Nobody is to be forced for that."""
+    pair = up(witness="w:1")
+    shop = pair.register
+    pair.kill(pair[1])
+    pair.run(5.0)
+    pair[1].settings["witness"] = "w:2"
+    ask, other = shop.ask, Register()
+    pair.register.ask = lambda host, requests, now: (  # type: ignore[method-assign]
+        ask(host, requests, now) if host is pair[0] else other.ask(host, requests, now)
+    )
+    run = shop.run
+    pair.register.run = lambda now: (run(now), other.run(now))[0]  # type: ignore[method-assign, func-returns-value]
+    pair.start(pair[1])
+    pair.run(5.0)
+    assert serving(pair) == "a"
+    reason = controller(pair[1])["reason"]
+    assert "ha.witness is w:2 () here and w:1 () on a" in reason and "force" not in reason
+    answer = pair.ask(pair[1], "promote", force_lossy=True)
+    assert (answer["ok"], answer["code"]) == (False, "promote-other-serves")
 
 
 def test_equal_roles_do_not_hinder_a_pair_with_a_witness() -> None:
