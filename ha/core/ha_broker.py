@@ -352,7 +352,7 @@ class HaBroker:
         if held is None and self.primary is not None and self.primary.lease.holds(now):
             self._restore(self.primary, held, now)
             return
-        reason = "the authority has lost the record, and without a lease another node may have been promoted"
+        reason = "the authority has lost the record, and this node's lease is over"
         if held is not None:
             reason = f"the authority has epoch {held.epoch} of {held.owner_name}"
         if self.primary is None:

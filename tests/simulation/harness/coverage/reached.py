@@ -76,8 +76,8 @@ UNREACHABLE: Mapping[Entry, str] = {
     **dict.fromkeys(
         [
             (watching.REFUSED, "promote-record-gone"),
-            (watching.REFUSED, "the authority has lost the record"),
-            (watching.STEPPED_DOWN, "the authority has lost the record"),
+            (watching.REFUSED, "the authority has lost the record, and this node's lease is over"),
+            (watching.STEPPED_DOWN, "the authority has lost the record, and this node's lease is over"),
         ],
         NEVER_LOST,
     ),
