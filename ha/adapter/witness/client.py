@@ -161,8 +161,8 @@ class WitnessClient:
             said = codes.ANSWERS.say(address=address)
         self._stands(said)
         # A request that the witness could not read has no number in its answer.
-        for number in [number] if isinstance(number, int) else list(self._open):
-            self._answered(number, outcome, record, said, owner_gone=told.get("owner_gone") is True)
+        for answered in [number] if isinstance(number, int) else list(self._open):
+            self._answered(answered, outcome, record, said, owner_gone=told.get("owner_gone") is True)
 
     def _answered(
         self, number: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, said: Coded, *,
