@@ -8,12 +8,14 @@ from typing import Any, cast
 import pytest
 
 from ha.core import codes
+from ha.core.membership import Status
 from tests.ha.pair import Host, Pair
 
 
 def serving(pair: Pair) -> str:
-    """Names of the nodes that say that they serve."""
-    return "".join(h.name for h in pair.hosts if h.node is not None and h.node.core.status.serves)
+    """Names of the nodes of the pair that say that they serve."""
+    nodes = [h for h in pair.hosts if h.node is not None and h.node.core.status is not Status.STANDALONE]
+    return "".join(h.name for h in nodes if h.node is not None and h.node.core.status.serves)
 
 
 def confirming(pair: Pair) -> str:

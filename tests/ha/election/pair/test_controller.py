@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from broker.peer import Peer
+from broker.security.identity import WITNESS, User
+from ha.adapter.witness.place import WitnessPlace
 from ha.core import codes
 from tests.ha.client import Client
 from tests.ha.election.test_automatic import confirming, ready, serving
 from tests.ha.pair import Host, Pair
-from tests.ha.register import Register
-from understudy.shared.codes import Coded
+from tests.ha.witness.witnessed import Witnessed
 
 
 def two(**settings: Any) -> Pair:
@@ -237,70 +238,77 @@ def test_a_stopped_controller_of_a_node_that_serves() -> None:
     assert serving(pair) == "a"
 
 
-WITNESS_AWAY = Coded("witness-unreachable", "the witness at w:1 is not reached: connection refused")
-
-
 def test_while_the_witness_is_away_nobody_is_promotable_and_status_says_why() -> None:
-    pair = up(witness="w:1")
-    assert pair[1].running.status()["promotable"] and controller(pair[1])["reason"] == ""
-    pair[1].running.authority_stands(False, WITNESS_AWAY)
-    status = pair[1].running.status()
-    assert status["promotable"] is False and WITNESS_AWAY.sentence in status["reason"]
-    assert controller(pair[1])["reason"] == f"the authority commits nothing: {WITNESS_AWAY.sentence}"
-    pair.register.cut, pair.register.says = {"b"}, WITNESS_AWAY.sentence
-    pair.kill(pair[0])
+    pair = Witnessed()
+    pair.whole()
+    pair.run(0.5)
+    assert pair.b.running.status()["promotable"] and controller(pair.b)["reason"] == ""
+    pair.kill(pair.w)
+    pair.run(10.0)
+    away = f"the witness at 127.0.0.1:{pair.w.port} is not reached: connection refused"
+    status = pair.b.running.status()
+    assert status["promotable"] is False and away in status["reason"]
+    assert controller(pair.b)["reason"] == f"the authority commits nothing: {away}"
+    pair.kill(pair.a)
     pair.run(3.0)
-    status = pair[1].running.status()
+    status = pair.b.running.status()
     assert status["promotable"] is False
-    assert status["reason"].count(WITNESS_AWAY.sentence) == 1
+    assert status["reason"].count(away) == 1
 
 
 def test_a_fenced_primary_says_so() -> None:
-    pair = up(witness="w:1")
-    pair.register.cut = {"a"}
-    pair.separate(*pair.hosts)
-    pair.until(lambda: pair[0].running.core.output_fenced)
-    assert controller(pair[0])["reason"].startswith("its leadership lease has expired, so confirms and ")
+    pair = Witnessed()
+    pair.whole()
+    pair.separate(pair.a, pair.w)
+    pair.separate(pair.a, pair.b)
+    pair.until(lambda: pair.a.running.core.output_fenced)
+    assert controller(pair.a)["reason"].startswith("its leadership lease has expired, so confirms and ")
+
+
+def elsewhere(name: str) -> WitnessPlace:
+    """A witness that is not there."""
+    return WitnessPlace.at("127.0.0.1", 5002, name, "secret", lease=5.0)
 
 
 def test_nodes_with_two_witnesses_say_so_and_neither_begins() -> None:
-    pair = two()
-    pair[0].settings["witness"], pair[1].settings["witness"] = "w:1", "w:2"
+    pair = Witnessed()
+    pair.w.users += (User("other", frozenset({WITNESS}), password="secret"),)
+    pair.w.settings["witness_for"] = ("shop", "other")
+    pair.b.settings["witness"] = elsewhere("other")
     pair.start()
     pair.run(10.0)
     assert serving(pair) == ""
-    said = "ha.witness is w:1 () here and w:2 () on b; these must be the same on all nodes; next: correct one"
-    assert controller(pair[0])["reason"].startswith(said)
+    at = f"127.0.0.1:{pair.w.port}"
+    said = (
+        f"ha.witness is {at} (shop) here and {at} (other) on b; these must be the same on all nodes; next: "
+    )
+    assert controller(pair.a)["reason"].startswith(said + ": correct one")
 
 
 def test_a_node_with_another_witness_than_the_one_that_serves_says_so() -> None:
     """Its witness is empty. Nobody is to be forced for that."""
-    pair = up(witness="w:1")
-    shop = pair.register
-    pair.kill(pair[1])
+    pair = Witnessed()
+    pair.w.users += (User("other", frozenset({WITNESS}), password="secret"),)
+    pair.w.settings["witness_for"] = ("shop", "other")
+    pair.whole()
+    pair.kill(pair.b)
     pair.run(5.0)
-    pair[1].settings["witness"] = "w:2"
-    ask, other = shop.ask, Register()
-    pair.register.ask = lambda host, requests, now: (  # type: ignore[method-assign]
-        ask(host, requests, now) if host is pair[0] else other.ask(host, requests, now)
-    )
-    run = shop.run
-    pair.register.run = lambda now: (run(now), other.run(now))[0]  # type: ignore[method-assign, func-returns-value]
-    pair.start(pair[1])
+    pair.b.settings["witness"] = elsewhere("other")
+    pair.start(pair.b)
     pair.run(5.0)
     assert serving(pair) == "a"
-    reason = controller(pair[1])["reason"]
-    assert "ha.witness is w:2 () here and w:1 () on a" in reason and "force" not in reason
-    answer = pair.ask(pair[1], "promote", force_lossy=True)
+    reason, at = controller(pair.b)["reason"], f"127.0.0.1:{pair.w.port}"
+    assert f"ha.witness is {at} (other) here and {at} (shop) on a" in reason and "force" not in reason
+    answer = pair.ask(pair.b, "promote", force_lossy=True)
     assert (answer["ok"], answer["code"]) == (False, "promote-other-serves")
 
 
 def test_equal_roles_do_not_hinder_a_pair_with_a_witness() -> None:
-    pair = two(witness="10.0.0.9:5672")
+    pair = Witnessed()
     pair[1].settings["role"] = "primary"
     pair.start()
     pair.until(lambda: len(serving(pair)) == 1)
-    first = next(host for host in pair.hosts if host.name == serving(pair))
+    first = next(host for host in pair.hosts[:2] if host.name == serving(pair))
     other = pair[1] if first is pair[0] else pair[0]
     pair.until(lambda: ready(pair, other))
     assert "has ha.role = primary, too" in controller(first)["reason"]
@@ -397,30 +405,46 @@ def test_both_ordered_passive_one_serves_all_the_same() -> None:
     pair.until(lambda: serving(pair) == "a")
 
 
-WITNESS = pytest.mark.parametrize("settings", [{}, {"witness": "10.0.0.9:5672"}], ids=["alone", "witness"])
+EITHER = pytest.mark.parametrize("witness", [False, True], ids=["alone", "witness"])
 
 
-@WITNESS
-def test_both_ordered_passive_after_a_power_loss_one_serves(settings: dict[str, Any]) -> None:
-    pair = up(**settings)
-    for host in pair.hosts:
+def whole(*, witness: bool) -> Pair:
+    """a serves, b is in sync."""
+    if not witness:
+        return up()
+    pair = Witnessed()
+    pair.whole()
+    pair.run(0.5)
+    return pair
+
+
+def cut_off(pair: Pair, host: Host) -> None:
+    """From the witness, if there is one."""
+    if isinstance(pair, Witnessed):
+        pair.separate(host, pair.w)
+
+
+@EITHER
+def test_both_ordered_passive_after_a_power_loss_one_serves(*, witness: bool) -> None:
+    pair = whole(witness=witness)
+    for host in pair.hosts[:2]:
         pair.kill(host)
-    pair.start()
-    for host in pair.hosts:
+    pair.start(*pair.hosts[:2])
+    for host in pair.hosts[:2]:
         host.running.manage("controller", {"do": "passive"}, lambda answer: None, pair.now)
     pair.until(lambda: serving(pair) == "a" and ready(pair, pair[1]))
 
 
-@WITNESS
-def test_an_order_ends_when_only_this_node_has_everything(settings: dict[str, Any]) -> None:
+@EITHER
+def test_an_order_ends_when_only_this_node_has_everything(*, witness: bool) -> None:
     """The primary that was to serve has started again, and may not."""
-    pair = up(**settings)
-    pair.separate(*pair.hosts, reset=True)
-    pair.register.cut = {"a", "b"}
+    pair = whole(witness=witness)
+    pair.separate(pair[0], pair[1], reset=True)
+    cut_off(pair, pair[1])
     pair.kill(pair[0])
     pair.run(0.1)
     assert pair.ask(pair[1], "controller", do="passive")["ok"]
-    pair.register.cut.clear()
+    pair.cut.discard(frozenset({"b", "c"}))
     pair.run(20.0)
     assert serving(pair) == "" and controller(pair[1])["state"] == "ordered"
     pair.heal()
@@ -431,10 +455,10 @@ def test_an_order_ends_when_only_this_node_has_everything(settings: dict[str, An
     ]
 
 
-@WITNESS
-def test_an_order_stands_while_the_other_node_may_serve(settings: dict[str, Any]) -> None:
-    pair = up(**settings)
-    for host in pair.hosts:
+@EITHER
+def test_an_order_stands_while_the_other_node_may_serve(*, witness: bool) -> None:
+    pair = whole(witness=witness)
+    for host in pair.hosts[:2]:
         pair.kill(host)
     pair.start(pair[0])
     pair.run(0.3)
@@ -444,15 +468,15 @@ def test_an_order_stands_while_the_other_node_may_serve(settings: dict[str, Any]
     assert not pair[0].told(codes.ORDER_ENDS)
 
 
-@WITNESS
-def test_a_client_ends_an_order_when_the_other_node_is_gone(settings: dict[str, Any]) -> None:
-    pair = up(**settings)
-    pair.separate(*pair.hosts, reset=True)
-    pair.register.cut = {"a", "b"}
+@EITHER
+def test_a_client_ends_an_order_when_the_other_node_is_gone(*, witness: bool) -> None:
+    pair = whole(witness=witness)
+    pair.separate(pair[0], pair[1], reset=True)
+    cut_off(pair, pair[1])
     pair.kill(pair[0])
     pair.run(0.1)
     assert pair.ask(pair[1], "controller", do="passive")["ok"]
-    pair.register.cut.clear()
+    pair.cut.discard(frozenset({"b", "c"}))
     pair.run(20.0)
     assert serving(pair) == ""
     clients_come(pair, pair[1], 20.0)
