@@ -189,7 +189,7 @@ def test_a_copy_whose_difference_nobody_finds_is_a_failure(monkeypatch: pytest.M
 
 def test_a_difference_that_nobody_has_made_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """What mends it would hide what made it."""
-    world = World(replace(plans("manual", 1)[0], faults=(), movers=(), link=LinkPlan()))
+    world = World(replace(plans("manual", 2)[1], faults=(), movers=(), link=LinkPlan()))
     monkeypatch.setattr(backup, "digest_of", lambda ids: b"another.")
     with violates(13) as violation:
         world.run()

@@ -101,10 +101,6 @@ UNREACHABLE: Mapping[Entry, str] = {
         ],
         SOUND_CIBS,
     ),
-    **{
-        (theme, name): "no node is a witness; the register stands for it"
-        for theme in (watching.METHOD_SENT, watching.METHOD_HEARD) for name in ("WITNESS", "WITNESS_OK")
-    },
     (watching.REFUSED, "no-controller"): "nobody asks a controller there",
     (watching.REFUSED, "promote-not-listed"): "each node is in its own list",
     (watching.REFUSED, "promote-excluded"): "its own copy does not name it any more",

@@ -58,6 +58,8 @@ FRAME_SENT, FRAME_HEARD = "stream frame sent", "stream frame heard"
 RECORD = "record of history"
 ENDED = "messages ended"
 GRANTED, REFUSED = "promotion granted", "promotion refused"
+ALONE = "standalone"
+"""The witness, which is in no pair."""
 JOIN_REFUSED = "join refused"
 GIVEN_UP = "backup given up"
 FETCHED_AGAIN = "queue fetched again"
@@ -206,7 +208,7 @@ def _take_effects(original: Callable[..., list[Any]]) -> Callable[..., list[Any]
             elif kind is Answer and not effect.ok:
                 reason = effect.reason.removeprefix(NOT_PROMOTED).partition(NEXT)[0]
                 ledger[REFUSED, REFUSALS.kind_of(reason)] += 1
-            elif kind is Note and effect.kind == "promote":
+            elif kind is Note and effect.kind == "promote" and effect.fields["reason"] != ALONE:
                 ledger[GRANTED, effect.fields["reason"]] += 1
             elif kind is SendStream:
                 ledger[SENT[Method.DATA]] += 1
