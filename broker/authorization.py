@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from broker.errors import AccessRefused, NotAllowed
+from broker.model.routing.exchange import PEERS
 from broker.model.vhost.directory import Directory
+from broker.security.identity import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhost import VirtualHost
@@ -26,6 +28,9 @@ _MEMO = 1024
 
 class Client(Protocol):
     """The connection that wants to do something."""
+
+    user: str
+    tags: frozenset[str]
 
     @property
     def access(self) -> Access | None: ...
@@ -76,12 +81,32 @@ class Access:
 
 def demand(connection: Client, what: What, kind: Kind, name: str) -> None:
     """Raises AccessRefused if the connection's user may not do this."""
+    if name == PEERS and kind == "exchange":
+        _demand_peers(connection, what)
     if connection.access is not None:
         connection.access.demand(connection, what, kind, name)
 
 
+def _demand_peers(connection: Client, what: What) -> None:
+    """An administrator may watch what the nodes of a pair say to each other."""
+    if what != "read" or ADMINISTRATOR not in connection.tags:
+        raise AccessRefused(
+            f"{what} access to exchange '{PEERS}' refused for user '{connection.user}': it is for the nodes "
+            "of the pair; an administrator may bind exclusive queues"
+        )
+
+
+def _demand_no_peers(leads_to: object) -> None:
+    """Nothing is forwarded to the nodes of a pair."""
+    if leads_to == PEERS:
+        raise AccessRefused(f"write access to exchange '{PEERS}' refused: it is for the nodes of the pair")
+
+
 def demand_exchange(connection: Client, name: str, arguments: dict[str, object]) -> None:
     """Check exchange.declare. Raises AccessRefused."""
+    if name == PEERS:
+        _demand_peers(connection, "configure")
+    _demand_no_peers(arguments.get("alternate-exchange"))
     if connection.access is not None:
         leads_to = None if name in connection.vhost.exchanges else arguments.get("alternate-exchange")
         _demand_declaring(connection, connection.access, "exchange", name, leads_to)
@@ -89,6 +114,7 @@ def demand_exchange(connection: Client, name: str, arguments: dict[str, object])
 
 def demand_queue(connection: Client, name: str, arguments: dict[str, object]) -> None:
     """Check queue.declare. Raises AccessRefused."""
+    _demand_no_peers(arguments.get("x-dead-letter-exchange"))
     if connection.access is not None:
         leads_to = None if name in connection.vhost.queues else arguments.get("x-dead-letter-exchange")
         _demand_declaring(connection, connection.access, "queue", name, leads_to)

@@ -1,5 +1,5 @@
 """Changes of membership as JSON messages of the exchange `amq.failover`. Clients may bind queues to it in any
-virtual host.
+virtual host. And what the nodes of the pair say to each other, on `amq.peer`, where administrators may watch.
 
 Called by EffectRunner on the node that serves. The routing key is the event and the name of the node that it
 concerns, with a dot between. Each message also lists all addresses, as Qpid's exchange of this name does.
@@ -12,7 +12,8 @@ import struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.amqp091.codec.frames import HEADER, body_frames, frame
-from ha.core.effects import Announce
+from broker.model.routing.exchange import EVENTS, PEERS
+from ha.core.effects import Announce, Publish
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhosts import VirtualHosts
@@ -42,19 +43,29 @@ def announce(node: Announcer, effect: Announce) -> None:
     """Publish the event, if this node serves. Without a bound queue nothing happens."""
     if not node.vhosts.serving:
         return
-    body = json.dumps(_document(node, effect)).encode()
+    _publish(node, EVENTS, f"{effect.event}.{effect.name}", effect.event, _document(node, effect))
+
+
+def show(node: Announcer, effect: Publish) -> None:
+    """A message between the nodes of the pair, on `amq.peer`, if this node serves."""
+    if node.vhosts.serving:
+        _publish(node, PEERS, effect.key, effect.kind, {"node": effect.sender, **effect.body})
+
+
+def _publish(node: Announcer, exchange: str, key: str, kind: str, document: dict[str, Any]) -> None:
+    body = json.dumps(document).encode()
     header = b"".join(
         [
             _CONTENT.pack(60, 0, len(body), _FLAGS),
             _short(CONTENT_TYPE),
             b"\1",
             struct.pack(">Q", node.vhosts.wall_ms // 1000),
-            _short(effect.event.encode()),
+            _short(kind.encode()),
         ]
     )
     parts = [frame(HEADER, 1, header), *body_frames(1, body, LARGEST)]
     for vhost in node.vhosts:
-        vhost.announce(f"{effect.event}.{effect.name}", b"".join(parts), max(map(len, parts)))
+        vhost.announce(exchange, key, b"".join(parts), max(map(len, parts)))
 
 
 def _short(text: bytes) -> bytes:

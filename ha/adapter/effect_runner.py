@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from broker.errors import FrameError
-from ha.adapter.announcements import Announcer, announce
+from ha.adapter.announcements import Announcer, announce, show
 from ha.adapter.authority_port import request_of
 from ha.core.effects import (
     AdoptCluster,
@@ -23,6 +23,7 @@ from ha.core.effects import (
     Log,
     Note,
     PauseInput,
+    Publish,
     ReadRegister,
     Redial,
     ResumeInput,
@@ -98,7 +99,7 @@ class EffectRunner:
                 self._to_peer(effect)
             case FenceOutput() | ResumeOutput() | PauseInput() | ResumeInput():
                 self._gate(effect)
-            case StartServing() | StopServing() | Announce():
+            case StartServing() | StopServing() | Announce() | Publish():
                 self._role(effect, now)
             case Note(kind=kind, fields=fields):
                 self._note(kind, dict(fields))
@@ -149,7 +150,7 @@ class EffectRunner:
             case _:
                 assert_never(effect)
 
-    def _role(self, effect: StartServing | StopServing | Announce, now: float) -> None:
+    def _role(self, effect: StartServing | StopServing | Announce | Publish, now: float) -> None:
         node = self._node
         match effect:
             case StartServing(epoch=epoch):
@@ -158,6 +159,8 @@ class EffectRunner:
                 self.events["demoted"] += 1
                 node.broker.resume_input()
                 node.stop_serving(reason, now)
+            case Publish():
+                show(node, effect)
             case Announce():
                 self.events[effect.event] += 1
                 if effect.reason == FORCED:

@@ -30,7 +30,7 @@ from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerCame, PeerLost
 from ha.adapter.ledger_port import NullLedger
-from ha.adapter.management.questions import Questions
+from ha.adapter.management.questions import CONTROLLER, Questions
 from ha.adapter.management.status_view import controller_of, status_of
 from ha.adapter.mirror.mirrors import MIRROR_METHODS, QueueMirrors
 from ha.adapter.own_address import left_out
@@ -145,6 +145,7 @@ class Node:
         self.now, self._wall_ms = 0.0, 0
         self._started = False
         self._questions = Questions(self)
+        self.core.messages.serve(CONTROLLER, self._controller)
         self.witness = WitnessDesk(
             files.files, files.directory, ha.witness_for, self.warn,
             lambda: {self.me.node_id, *self.core.membership.members},
@@ -412,10 +413,15 @@ class Node:
         if ledger := self.ledger.health():
             counts["ledger"] = ledger
         if self.core.automatic is not None:
-            counts["controller"] = controller_of(
-                self.core, self.broker.clients, self.now, self._wall_ms, self.authority.trouble
-            )
+            counts["controller"] = self._controller()
         return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}
+
+    def _controller(self) -> dict[str, Any]:
+        """How this node's controller stands; empty if it has none."""
+        if self.core.automatic is None:
+            return {}
+        trouble = self.authority.trouble
+        return controller_of(self.core, self.broker.clients, self.now, self._wall_ms, trouble)
 
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float

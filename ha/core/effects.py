@@ -178,10 +178,21 @@ class Announce:
     reason: str
 
 
+@dataclass(slots=True, frozen=True)
+class Publish:
+    """Put a message between nodes onto this node's `amq.peer`, for whoever watches. `kind`: event, request or
+    reply; `sender`: a node's name. Nothing waits for it."""
+
+    kind: str
+    key: str
+    sender: str
+    body: dict[str, Any]
+
+
 Effect = (
     SendMethod | SendStream | ClosePeer | ExpelPeer | Redial | SaveRecord | ReadRegister | SwapRegister
     | FenceOutput | ResumeOutput | PauseInput | ResumeInput | AdoptCluster | TakeNumber | StartServing
     | StopServing
     | Answer | Log
-    | Note | Announce
+    | Note | Announce | Publish
 )  # fmt: skip

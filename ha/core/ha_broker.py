@@ -40,6 +40,7 @@ from ha.core.election.switchover import Switchover
 from ha.core.errors import Broken
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
+from ha.core.peer_messages import PeerMessages
 from ha.core.ports import PrimaryModel, ReplicaModel
 from ha.core.primary.primary import Primary
 from ha.core.primary.standing import wanted_words
@@ -120,6 +121,9 @@ class HaBroker:
             )
             if self._authority.AUTOMATIC else None
         )  # fmt: skip
+        self.messages = PeerMessages(me.name, self.peers, self._lineage, self._out)
+        self._published: tuple[str, str, bool] | None = None
+        """How the controller stood when it told last: status, state, and whether there are clients."""
         self._introductions = Introductions(
             me, tuning, self._membership, self._local, self._out, self._lineage, self.peers
         )
@@ -238,6 +242,7 @@ class HaBroker:
     def end_tick(self, now: float) -> None:
         """After the history was flushed and the link's frames were applied."""
         self.settle(now)
+        self._tell_others()
         self._local.heed_disk(self._replica_model.synced)
         if self.primary is not None:
             self.primary.end_tick(now)
@@ -253,6 +258,7 @@ class HaBroker:
             self._next_poll = now + (self._calm_poll if calm else JOINING_POLL)
             self.ask_all()
         self.keeper.timers(now)
+        self.messages.timers(now)
         self.promotion.timers(now)
         if self.pair is not None:
             self._listen(now)
@@ -271,6 +277,7 @@ class HaBroker:
             self._listened_at + self._calm_poll if self.pair is not None else None,
             self.lease_renewal.next_deadline() if self.mine is not None else None,
             self.keeper.next_deadline(),
+            self.messages.next_deadline(),
             self.promotion.next_deadline(),
             self.automatic.next_deadline() if self.automatic is not None else None,
             self.switchover.next_deadline(),
@@ -292,6 +299,21 @@ class HaBroker:
         if now - self._listened_at > self._tuning.failover_timeout / 2:
             self.peers.listens_since = now
         self._listened_at = now
+
+    def _tell_others(self) -> None:
+        """Each change of this node's controller, to whoever watches here and at the other nodes."""
+        if not self.peers.by_address:
+            return
+        clients = self._clients()
+        state = self.pair.state.value if self.pair is not None else ""
+        stands = (self.status.value, state, clients > 0)
+        if stands == self._published:
+            return
+        self._published = stands
+        told: dict[str, Any] = {"status": self.status.value, "clients": clients, "epoch": self.epoch}
+        if self.pair is not None:
+            told |= {"role": self.pair.role.value, "state": state, "votes": self.pair.votes}
+        self.messages.publish(f"controller.{self._me.name}", told)
 
     def _other_is_gone(self) -> bool:
         return self.pair is not None and bool(self.pair.gone(self._clocks.now))
@@ -394,6 +416,7 @@ class HaBroker:
         """A connection is gone, whichever side it was opened from."""
         node_id = self.peers.lost(peer)
         self._peer_methods.lost(peer)
+        self.messages.lost(peer)
         if node_id is not None:
             self._membership.member(node_id).connected = False
         if self.primary is not None:

@@ -10,12 +10,23 @@ import pika
 import pytest
 
 from broker.model.history.records import EntryPut
+from broker.security.password_hashes import rabbit_hash
 from tests.broker.server.live import Live, live_broker
+
+SECRET = rabbit_hash("rabbit_password_hashing_sha256", "AQIDBDB9kM21iEUzN1lZ+6VReCsdNqS0sERdAQTcY6Xs3PMz")
+
+
+STORED = (
+    EntryPut("vhost", "", "second"),
+    EntryPut("user", "", "worker", {"tags": [], "password_hash": SECRET}),
+    EntryPut("permission", "/", "worker", {"configure": ".*", "write": ".*", "read": ".*"}),
+)
+"""A user who may do everything, and is no administrator."""
 
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
-    with live_broker(stored=(EntryPut("vhost", "", "second"),)) as broker:
+    with live_broker(stored=STORED) as broker:
         yield broker
 
 

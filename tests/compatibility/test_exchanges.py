@@ -81,6 +81,46 @@ def test_built_in_exchanges(channel: Any) -> None:
         channel.exchange_declare("amq.mine", "direct")
 
 
+TRESPASSES: dict[str, Callable[[Any, str], Any]] = {
+    "publish": lambda channel, name: channel.basic_publish("amq.peer", "x", b"x", mandatory=True),
+    "declare": lambda channel, name: channel.exchange_declare(
+        "amq.peer", "topic", durable=True, internal=True
+    ),
+    "delete": lambda channel, name: channel.exchange_delete("amq.peer"),
+    "dead letters": lambda channel, name: channel.queue_declare(
+        name, arguments={"x-dead-letter-exchange": "amq.peer"}
+    ),
+    "alternate": lambda channel, name: channel.exchange_declare(
+        name, arguments={"alternate-exchange": "amq.peer"}
+    ),
+    "to an exchange": lambda channel, name: channel.exchange_bind("amq.topic", "amq.peer", "#"),
+    "from an exchange": lambda channel, name: channel.exchange_bind("amq.peer", "amq.topic", "#"),
+    "shared queue": lambda channel, name: (
+        channel.queue_declare(name),
+        channel.queue_bind(name, "amq.peer", "#"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TRESPASSES)
+def test_amq_peer_is_for_the_nodes_of_a_pair(connection: Any, new: New, what: str) -> None:
+    channel = connection.channel()
+    channel.confirm_delivery()
+    with refused(403, "amq.peer"):
+        TRESPASSES[what](channel, new("peer"))
+
+
+def test_an_administrator_may_watch_amq_peer_and_nobody_else(
+    channel: Any, connect: Callable[..., Any]
+) -> None:
+    channel.exchange_declare("amq.peer", passive=True)
+    channel.queue_bind(private(channel), "amq.peer", "#")
+    worker = connect(credentials=pika.PlainCredentials("worker", "secret")).channel()
+    queue = private(worker)
+    with refused(403, "read access to exchange 'amq.peer' refused for user 'worker'"):
+        worker.queue_bind(queue, "amq.peer", "#")
+
+
 def test_unknown_type_of_exchange(connection: Any, new: New) -> None:
     with cut_off(503, "unknown exchange type 'x-delayed-message'"):
         connection.channel().exchange_declare(new("x"), "x-delayed-message")

@@ -24,7 +24,9 @@ from ha.core.effects import (
 from ha.core.record.in_sync_record import Incarnation, InSyncRecord
 from ha.core.wire.link import Frame, Method, parse_json
 
-QUIET = frozenset({Method.HELLO, Method.HELLO_OK, Method.HEARTBEAT, Method.ACK, Method.MANAGE_OK})
+QUIET = frozenset({
+    Method.HELLO, Method.HELLO_OK, Method.HEARTBEAT, Method.ACK, Method.MANAGE_OK, Method.PEER_MESSAGE,
+})  # fmt: skip
 
 _LIST = re.compile(r"\[((?:'[^']*'(?:, (?='))?)*)\]")
 """Of names, or empty, as Python writes it."""

@@ -12,6 +12,8 @@ from understudy.cli.options import broker_options, cell
 from understudy.management import SERVING
 from understudy.shared.addresses import HostPort
 
+_COLUMNS = ("role", "state", "wanted", "clients", "votes", "reason")
+
 
 @click.group()
 def controller() -> None:
@@ -34,10 +36,22 @@ def status(address: HostPort, user: str, password: str, timeout: float, form: st
     console.print(f"[bold]{found['state']}[/]{running}   wanted {found['wanted'] or '-'}", soft_wrap=True)
     if found["reason"]:
         console.print(f"  {cell(str(found['reason']))}", soft_wrap=True)
-    peer = found["peer"] or {}
-    here = {"node": "this", "role": found["role"], "state": found["state"], "clients": found["clients"]}
-    there = {"node": peer.get("name"), **{key: peer.get(key) for key in ("role", "state", "clients")}}
-    console.print(rows("", [here | {"votes": found["votes"]}, *([there] if peer else [])]))
+    this = _line("this", found) | {"reason": "see above" if found["reason"] else ""}
+    console.print(rows("", [this, *_others(found)]))
+
+
+def _others(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The other nodes: as they say themselves, or as this node sees one that does not answer."""
+    others: dict[str, dict[str, Any]] = found.get("others") or {}
+    lines = [_line(name, other) for name, other in sorted(others.items())]
+    peer = found["peer"]
+    if peer and peer["name"] not in others:
+        lines.append(_line(peer["name"], peer) | {"reason": "does not answer; as this node sees it"})
+    return lines
+
+
+def _line(name: str, of: dict[str, Any]) -> dict[str, Any]:
+    return {"node": name, **{key: of.get(key) for key in _COLUMNS}}
 
 
 @controller.command()

@@ -29,6 +29,10 @@ EVERYWHERE = Scope.STORE | Scope.LINK
 EVENTS = "amq.failover"
 """The exchange for membership events, named after Qpid's. It is internal: clients can only bind to it."""
 
+PEERS = "amq.peer"
+"""The exchange for what the nodes of a pair say to each other, named after OpenAMQ's. Applications cannot use
+it; an administrator can bind queues that are exclusive to a connection."""
+
 BUILT_IN: dict[str, ExchangeType] = {
     "": ExchangeType.DIRECT,
     "amq.direct": ExchangeType.DIRECT,
@@ -37,9 +41,11 @@ BUILT_IN: dict[str, ExchangeType] = {
     "amq.headers": ExchangeType.HEADERS,
     "amq.match": ExchangeType.HEADERS,
     EVENTS: ExchangeType.TOPIC,
+    PEERS: ExchangeType.TOPIC,
 }
 
 
+INTERNAL = (EVENTS, PEERS)
 BindingKey = tuple[bytes, str, bytes]
 """Target (a queue's UUID, or `x` and an exchange's name), routing key, canonical arguments."""
 
@@ -296,7 +302,7 @@ def built_in_exchanges(vhost: str) -> dict[str, Exchange]:
     """The exchanges that every virtual host has. They are in no definitions and no history."""
     return {
         name: Exchange(
-            ExchangeDeclare(name, type_.value, True, False, name == EVENTS, {}, "all", EVERYWHERE, vhost)
+            ExchangeDeclare(name, type_.value, True, False, name in INTERNAL, {}, "all", EVERYWHERE, vhost)
         )
         for name, type_ in BUILT_IN.items()
     }

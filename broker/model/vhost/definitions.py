@@ -26,6 +26,7 @@ from broker.model.queue.arguments import check_queue_arguments
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
 from broker.model.routing.exchange import (
+    PEERS,
     Binding,
     Exchange,
     bound_marks,
@@ -386,7 +387,10 @@ class Definitions(Topology):
     ) -> Scope:
         """queue.bind. Raises NotFound, ResourceLocked, AccessRefused (default exchange),
         PreconditionFailed."""
-        return self._bind(self._source(exchange), self.queue(queue, owner=owner), routing_key, arguments)
+        target = self.queue(queue, owner=owner)
+        if exchange == PEERS and not target.exclusive:
+            raise AccessRefused(f"only exclusive queues may be bound to '{PEERS}', not queue '{queue}'")
+        return self._bind(self._source(exchange), target, routing_key, arguments)
 
     def unbind_queue(
         self,
@@ -409,6 +413,8 @@ class Definitions(Topology):
     ) -> Scope:
         """exchange.bind. Raises NotFound, AccessRefused (default exchange at either end),
         PreconditionFailed."""
+        if PEERS in (source, destination):
+            raise AccessRefused(f"no exchange may be bound to '{PEERS}', nor '{PEERS}' to an exchange")
         return self._bind(self._source(source), self._source(destination), routing_key, arguments)
 
     def unbind_exchange(

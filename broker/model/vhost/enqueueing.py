@@ -15,7 +15,7 @@ from broker.model.history.records import EnqueueRun, Entry, Envelope, Unrouted
 from broker.model.queue.arguments import OverflowRule
 from broker.model.queue.queue import Queue
 from broker.model.queue.removals import COPIES, LOOKED, Death, RuledQueue, Search, work_of
-from broker.model.routing.exchange import EVENTS
+from broker.model.routing.exchange import PEERS
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
 from broker.model.values import DYING, Need, Reason, Scope
@@ -167,10 +167,11 @@ class Enqueueing(Definitions):
             self.history.append(EnqueueRun([queue.uuid], [first], held, raws, scope=seen_by))
         self.removals.held_back[queue] = None
 
-    def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
-        """Publish an event of the broker itself, framed for channel 1: transient, from `amq.failover`."""
-        queues, _ = finish(self._reach(self.exchanges[EVENTS], routing_key, {}))
-        route = PublishRoute(EVENTS, routing_key, queues, False, self.generation)
+    def announce(self, exchange: str, routing_key: str, raw: bytes, largest_frame: int) -> None:
+        """Publish a message of the broker itself, framed for channel 1: transient, from a built-in
+        exchange."""
+        queues, _ = finish(self._reach(self.exchanges[exchange], routing_key, {}))
+        route = PublishRoute(exchange, routing_key, queues, False, self.generation)
         self.publish(route, [raw], persistent=False, channel=1, largest_frame=largest_frame)
 
     # -- dead letters
@@ -179,7 +180,7 @@ class Enqueueing(Definitions):
         """Look up in pieces where a message of `queue` would go as a dead letter. None: nowhere."""
         name = queue.rules.dead_letter_exchange
         exchange = self.exchanges.get(name) if name is not None else None
-        if exchange is None:
+        if exchange is None or name == PEERS:
             return None
         _, envelope, raw = entry
         key = self._dead_key(queue, envelope)

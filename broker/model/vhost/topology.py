@@ -17,6 +17,7 @@ from broker.model.definition_octets import INDEX
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import (
+    PEERS,
     Binding,
     BindingKey,
     Exchange,
@@ -240,7 +241,7 @@ class Topology:
                         targets += [binding.target for binding in bindings]
                         self.looked += steps
                         yield steps + len(bindings)
-            if not targets and exchange.alternate in self.exchanges:
+            if not targets and exchange.alternate in self.exchanges and exchange.alternate != PEERS:
                 targets = [self.exchanges[exchange.alternate]]
             for target in targets:
                 if isinstance(target, Queue):

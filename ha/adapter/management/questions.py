@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ha.adapter import codes
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ha.adapter.settings import HaSettings
     from ha.core.ha_broker import HaBroker
 
+CONTROLLER = "controller.status"
+"""The key of a request for the state of another node's controller."""
 Reply = Callable[[dict[str, Any]], None]
 
 
@@ -81,6 +84,9 @@ class Questions:
                 self._directory.ask(args, reply)
             case "replicate" | "replicate-stop":
                 node.mirrors.ask(command, args, reply, now)
+            case "controller" if args.get("do") == "status" and node.core.automatic is not None:
+                node.core.messages.request(CONTROLLER, partial(self._controllers, reply), now)
+                node.look_soon(now)
             case "promote" | "demote" | "switchover" | "controller":
                 if managed and not args.get("force_lossy", False):
                     reply(codes.PACEMAKER_DECIDES.say().answer() | {"status": node.status()})
@@ -88,6 +94,12 @@ class Questions:
                     self._change(command, args, reply, now)
             case _:
                 reply(codes.UNKNOWN_COMMAND.say(command=command).answer())
+
+    def _controllers(self, reply: Reply, others: dict[str, dict[str, Any]]) -> None:
+        """This node's state, with what the controllers of the others say of themselves."""
+        status = self._node.status()
+        status["controller"]["others"] = others
+        reply({"ok": True, "reason": status["reason"], "status": status})
 
     def _change(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
         """A change of roles: the core answers, perhaps some ticks later."""

@@ -18,6 +18,7 @@ from ha.core.election.promotion import Promotion
 from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
+from ha.core.peer_messages import PeerMessages
 from ha.core.primary.primary import Primary
 from ha.core.record.authority import PeerAnswer
 from ha.core.record.in_sync_record import Incarnation, is_beyond
@@ -39,6 +40,7 @@ class Listener(Protocol):
     primary: Primary | None
     backup: Backup | None
     promotion: Promotion
+    messages: PeerMessages
 
     @property
     def status(self) -> Status: ...
@@ -130,6 +132,8 @@ class PeerMethods:
         elif method == Method.HELLO_OK:
             told = parse_json(payload, "an answer to a hello")
             self._hello(peer, told, now, self._peers.address_of(peer))
+        elif method == Method.PEER_MESSAGE:
+            self._node.messages.heard(peer, payload)
         elif method == Method.HAVE:
             have = self._have.setdefault(peer, HaveDecoder())
             have.feed(payload)

@@ -54,6 +54,8 @@ class PeerAnswer:
     """The same: the state of its controller."""
     clients: int = 0
     """Of applications, connected to it."""
+    takes_messages: bool = False
+    """It knows `amq.peer`."""
     life: str = ""
     compatibility: Compatibility = field(default_factory=dict)
 

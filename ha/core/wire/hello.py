@@ -47,6 +47,7 @@ def hello_answer(
         "incomplete": replica.incomplete,
         "resetting": replica.spoilt,
         "version": VERSION,
+        "messages": True,
         "record": record.as_json() if record is not None else None,
         "terms": dict(compatibility),
     }
@@ -79,6 +80,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             role=label(document.get("role", "")),
             state=label(document.get("state", "")),
             clients=count(document.get("clients", 0)),
+            takes_messages=bool(document.get("messages", False)),
             compatibility=compatibility_from_json(document.get("terms", {})),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -39,6 +39,8 @@ class Method(enum.IntEnum):
     primary sends the queue again, whole, in the stream."""
     FAREWELL = 16
     """From a backup whose process ends, its last word: it is never promoted, and need not be waited for."""
+    PEER_MESSAGE = 17
+    """See `peer_message`: between any two nodes of a pair that know it (`messages` in the hello)."""
     DATA = 20
     ACK = 21
     HEARTBEAT = 22
