@@ -57,13 +57,12 @@ class PeerMessages:
 
     def publish(self, key: str, body: dict[str, Any]) -> None:
         """Tell all nodes. `body` as JSON is at most some 2,800 octets."""
-        self._show(self._send(PeerMessage(key, self._name, self._cluster, body))[0])
+        self._send(PeerMessage(key, self._name, self._cluster, body))
 
     def request(self, key: str, then: Callable[[Answers], None], now: float) -> None:
         """Ask the other nodes; `then` gets the answers that came in time."""
         self._numbers += 1
-        message, asked = self._send(PeerMessage(key, self._name, self._cluster, asks=self._numbers))
-        self._show(message)
+        asked = self._send(PeerMessage(key, self._name, self._cluster, asks=self._numbers))
         if not asked:
             then({})
             return
@@ -111,15 +110,14 @@ class PeerMessages:
     def _cluster(self) -> str:
         return self._lineage.cluster_id or ""
 
-    def _send(self, message: PeerMessage) -> tuple[PeerMessage, list[int]]:
+    def _send(self, message: PeerMessage) -> list[int]:
         """To which peers it went."""
-        targets = self._targets()
+        self._show(message)
         payload = message.encode()
-        if not targets or len(payload) > LARGEST:
-            return message, []
+        targets = self._targets() if len(payload) <= LARGEST else []
         for peer in targets:
             self._out.do(SendMethod(peer, Method.PEER_MESSAGE, payload))
-        return message, targets
+        return targets
 
     def _targets(self) -> list[int]:
         """One connection to each other node of this cluster that takes messages."""
