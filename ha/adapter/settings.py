@@ -65,8 +65,8 @@ class HaSettings:
     password: str = "ha"
     tls: bool = False
     """The driver's dials speak TLS, and take nobody who is not of the pair's authority."""
-    peering: PeeringLimits = field(default_factory=PeeringLimits)
-    """Time limits of the connections between the nodes of the pair."""
+    peering: PeeringLimits | None = None
+    """Time limits of the connections between the nodes of the pair; None: those of any peering."""
     peerings: Mapping[str, PeeringLogin] = field(default_factory=dict)
     """By name: how this node logs in at brokers of other sites, to follow their queues."""
     authority: str = "manual"
@@ -98,7 +98,9 @@ class HaSettings:
     @property
     def login(self) -> PeeringLogin:
         """At the other nodes of the pair, and at brokers for which no other is named."""
-        return PeeringLogin(self.username, self.password, tls=self.tls, limits=self.peering)
+        return PeeringLogin(
+            self.username, self.password, tls=self.tls, limits=self.peering or PeeringLimits()
+        )
 
     def login_of(self, peering: str) -> PeeringLogin | None:
         """By name; "" is `login`. None: the configuration has no such peering."""
