@@ -204,8 +204,11 @@ def _dataclass(node: ast.ClassDef, decorator: ast.expr, classes: Classes) -> tup
     eq = options.get("eq", True)
     hashed = bool(options.get("frozen")) and eq and "__hash__" not in methods
     parameters, sets = ["self"], ["pass"]
+    own = [one for one in node.body if isinstance(one, ast.AnnAssign)]
     for field in _fields(node, classes):
         name, kind, default, value = ast.unparse(field.target), ast.unparse(field.annotation), field.value, ""
+        if field not in own:
+            kind = "_Any"  # the module of this class may not know what that of its base does
         if isinstance(default, ast.Call) and ast.unparse(default.func) == "field":
             given = {word.arg: word.value for word in default.keywords}
             if unknown := given.keys() - {"default", "default_factory", "hash", "repr"}:
