@@ -48,6 +48,7 @@ from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
 from ha.adapter.witness.client import WitnessClient
 from ha.adapter.witness.desk import WitnessDesk
 from ha.core.deadlines import earliest
+from ha.core.election.peers import ROUTE
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
 from ha.core.record.in_sync_record import InSyncRecord
@@ -97,7 +98,7 @@ class Node:
         self.settings, self.random_bytes, self.log = ha, random_bytes, log
         self.warn: Callable[[Coded], None] = warn or log
         self._inbox = Inbox()
-        self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox, PeerCheck(ha.brokers))
+        self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox, PeerCheck(ha.dialed))
         wanted = not isinstance(ledger, NullLedger)
         history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
         self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16), MESSAGE_FORMAT)
@@ -109,13 +110,13 @@ class Node:
             self.vhosts, store, bases, ledger, self._quarantine, self._save_incomplete
         )
         self.peerings = Peerings(broker.name, self._inbox)
-        self.peerings.add(ha.brokers, ha.login, self._inbox, PeeringKind.PAIR)
+        self.peerings.add(ha.dialed, ha.login, self._inbox, PeeringKind.PAIR)
         record, incomplete = load_record(files)
         authority = ha.new_authority()
         self.core = HaBroker(
             self.me,
             ha.tuning(),
-            self.peerings.names(),
+            [ROUTE.join(f"{host}:{port}" for host, port in member) for member in ha.members],
             record=record,
             incomplete=incomplete,
             epoch_seen=files.epoch,
@@ -124,7 +125,7 @@ class Node:
             replica_model=self.replica,
             position=self._position,
             authority=authority, public=ha.public_brokers,
-            absent=left_out(ha.brokers, ha.listens),
+            absent=left_out(ha.dialed, ha.listens),
             new_cluster_id=random_bytes(16).hex() if authority.AUTOMATIC else "",
             pair_role=ha.pair_role, clients=lambda: self.broker.clients,
         )  # fmt: skip

@@ -34,7 +34,9 @@ class HaSettings:
     """One node's view of its pair. `brokers` lists every member, this node included; empty: standalone."""
 
     brokers: list[tuple[str, int]] = field(default_factory=list)
-    """Where they find each other."""
+    """Where they find each other: the first address of each."""
+    routes: list[list[tuple[str, int]]] = field(default_factory=list)
+    """All addresses of each, in the same order; empty: the one in `brokers`."""
     public_brokers: list[str] = field(default_factory=list)
     """Where clients find the same brokers, in the same order; empty: at the same addresses."""
     listens: list[tuple[str, int]] = field(default_factory=list)
@@ -92,6 +94,8 @@ class HaSettings:
     """Under `etcd`: what the keys of the record begin with."""
 
     def __post_init__(self) -> None:
+        if self.routes and [routes[0] for routes in self.routes] != self.brokers:
+            raise ValueError("routes do not begin with the addresses of brokers")
         if self.authority not in AUTHORITIES:
             raise ValueError(f"ha.authority is {self.authority!r}, not one of {', '.join(AUTHORITIES)}")
 
@@ -116,6 +120,16 @@ class HaSettings:
         if self.authority == "pair" and self.witness is not None:
             return LeasingRegister()
         return AUTHORITIES[self.authority]()
+
+    @property
+    def members(self) -> list[list[tuple[str, int]]]:
+        """All addresses of each member."""
+        return self.routes or [[address] for address in self.brokers]
+
+    @property
+    def dialed(self) -> list[tuple[str, int]]:
+        """All addresses of all members."""
+        return [address for member in self.members for address in member]
 
     @property
     def client_addresses(self) -> list[str]:

@@ -493,6 +493,13 @@ LINK_SILENT = Code(
     "The primary hangs, or the network between the nodes is cut. The primary may still serve.",
     "Look at the primary and at the network. Promote only if the primary is off for certain.",
 )
+LINK_MOVES = Code(
+    "ha-link-moves",
+    "no data from {primary} for {seconds:.3g} s on this route, but it answers on another one: joins it there",
+    "One of several networks between the nodes has failed. The link moves to an address of the primary on "
+    "another network. Nobody is promoted.",
+    "Look at the network that has failed. `understudy status` names the address that does not answer.",
+)
 LINK_MISUSED = Code(
     "ha-link-misused",
     "link closed: {peer}: {fault}",
@@ -675,6 +682,13 @@ IDENTITY_COPIED = Code(
     "has the identity of {other}: {way}",
     "Two nodes run on copies of one data directory. This node ignores the other one.",
     "Give one of the two an empty data directory.",
+)
+ROUTES_DIFFER = Code(
+    "ha-routes-differ",
+    "is another node than {other}, and ha.brokers has both as addresses of one node",
+    "Two addresses with `|` between them in `ha.brokers` are of different nodes. This node ignores the one "
+    "named first.",
+    "Correct `ha.brokers` on all nodes: `|` between the addresses of one node, commas between nodes.",
 )
 PROMOTION_COMMITTED = Code(
     "ha-promotion-committed",

@@ -88,8 +88,8 @@ class HaBroker:
         self._lineage = Lineage(me, self._local, self._out, epoch_seen, cluster_id)
         self._epoch = 0
         self.primary: Primary | None = None
-        self.backup: Backup | None = self._as_backup() if addresses else None
         self.peers = Peers(addresses, public, absent)
+        self.backup: Backup | None = self._as_backup() if addresses else None
         self.promotion = Promotion(
             me,
             tuning,
@@ -146,6 +146,8 @@ class HaBroker:
         self._next_poll = 0.0
         self._listened_at = float("-inf")
         self._calm_poll = min(CALM_POLL, tuning.failover_timeout / 4) if tuning.peers_decide else CALM_POLL
+        if self.peers.several:  # a silent route shows by what is heard on the others
+            self._calm_poll = min(self._calm_poll, tuning.heartbeat)
 
     def _as_backup(self) -> Backup:
         return Backup(
@@ -156,6 +158,7 @@ class HaBroker:
             self._clocks,
             self._out,
             self._replica_model,
+            self.peers.elsewhere if self.peers.several else None,
         )
 
     # -- what others read
@@ -267,7 +270,9 @@ class HaBroker:
         if self.primary is not None:
             self.primary.timers(now)
         elif self.backup is not None:
+            linked = self.backup.peer is not None
             self.backup.timers(now)
+            self._seek(linked)
         self.settle(now)
 
     def next_deadline(self) -> float | None:
@@ -293,6 +298,11 @@ class HaBroker:
             self.pair.settle(now)
         if self.automatic is not None:
             self.automatic.settle(now)
+
+    def _seek(self, linked: bool) -> None:
+        """`linked`: there was a link just now. If it has ended, ask on the other routes where to join."""
+        if linked and self.peers.several and self.backup is not None and self.backup.peer is None:
+            self.ask_all()
 
     def _listen(self, now: float) -> None:
         """A process that stood still has heard nobody meanwhile: that is no silence of the others."""
@@ -422,7 +432,9 @@ class HaBroker:
         if self.primary is not None:
             self.primary.peer_lost(peer, clean, now)
         elif self.backup is not None:
+            linked = self.backup.peer is not None
             self.backup.peer_lost(peer, clean, now)
+            self._seek(linked)
         self.settle(now)
 
     def method(self, peer: int, method: int, payload: bytes, now: float) -> None:

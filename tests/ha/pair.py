@@ -30,6 +30,8 @@ from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 from understudy.shared.codes import Code, Coded
 
 STEP = 0.005
+FIRST, SECOND = 5000, 6000
+"""Ports of the first host, on each network."""
 RAW = b"\x02\0\1\0\0\0\x0e" + b"\0<\0\0" + b"\0\0\0\0\0\0\0\1" + b"\0\0" + b"\xce" + b"\x03\0\1\0\0\0\1%c\xce"
 
 
@@ -61,6 +63,7 @@ class Wire:
     """On its way from the dialing node."""
     back: bytearray = field(default_factory=bytearray)
     """On its way to the dialing node."""
+    network: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -141,7 +144,7 @@ class Pair:
 
     def __init__(self, count: int = 2, **settings: Any) -> None:
         self.now = 100.0
-        self.hosts = [Host("abcdef"[i], 5000 + i, i + 1) for i in range(count)]
+        self.hosts = [Host("abcdef"[i], FIRST + i, i + 1) for i in range(count)]
         self.settings = settings
         self.wires: list[Wire] = []
         self.frame_max = 131072
@@ -149,6 +152,10 @@ class Pair:
         """Asked only with `authority="register"`."""
         self.cut: set[frozenset[str]] = set()
         """Pairs of names between which bytes vanish and nothing connects."""
+        self.dead: set[int] = set()
+        """Networks on which bytes stand still and nothing connects: 0, or 1 for the second ports."""
+        self.other_host: dict[int, Host] = {}
+        """Ports of the second network at which another host listens than it should."""
         self.unresolved: dict[int, str] = {}
         """Ports of hosts whose name gives no address to anybody, and why."""
         self.held: dict[tuple[str, str], int] = {}
@@ -166,6 +173,10 @@ class Pair:
     def brokers(self, host: Host) -> list[tuple[str, int]]:
         """What that host's `ha.brokers` says."""
         return [("127.0.0.1", h.port) for h in self.hosts] if len(self.hosts) > 1 else []
+
+    def routes(self) -> list[list[tuple[str, int]]]:
+        """The same, where each host is on two networks."""
+        return [[("127.0.0.1", h.port), ("127.0.0.1", h.port + SECOND - FIRST)] for h in self.hosts]
 
     # -- processes
 
@@ -268,8 +279,10 @@ class Pair:
             self._move(wire)
 
     def _dial(self, host: Host, dial_id: int, port: int) -> None:
-        target = next(h for h in self.hosts if h.port == port)
-        cut = frozenset({host.name, target.name}) in self.cut
+        network = int(port >= SECOND)
+        target = next(h for h in self.hosts if h.port == port - network * (SECOND - FIRST))
+        target = self.other_host.get(port, target)
+        cut = frozenset({host.name, target.name}) in self.cut or network in self.dead
         if port in self.unresolved:
             host.running.dial_failed(dial_id, self.unresolved[port], self.now, unresolved=True)
             return
@@ -277,12 +290,13 @@ class Pair:
             host.running.dial_failed(dial_id, "no way" if cut else "refused", self.now, refused=not cut)
             return
         conn = target.node.accept(Peer("127.0.0.1", host.port, loopback=True), self.now)
-        self.wires.append(Wire(host, dial_id, target, conn))
+        self.wires.append(Wire(host, dial_id, target, conn, network=network))
         host.running.dialed(dial_id, self.now)
 
     def _move(self, wire: Wire) -> None:
         dialer, acceptor = wire.dialer, wire.acceptor
-        if dialer.frozen or acceptor.frozen or frozenset({dialer.name, acceptor.name}) in self.cut:
+        apart = frozenset({dialer.name, acceptor.name}) in self.cut or wire.network in self.dead
+        if dialer.frozen or acceptor.frozen or apart:
             return
         wire.out += b"".join(dialer.running.take_dial_output(wire.dial_id))
         self._deliver(wire.out, dialer, acceptor, lambda data: wire.conn.receive(data, self.now))

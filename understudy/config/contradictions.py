@@ -71,8 +71,9 @@ def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
             yield "ha.failover_timeout", "must be whole seconds from 2s for ha.authority = 'etcd'"
     elif ha.etcd.endpoints:
         yield "ha.authority", f"is {ha.authority!r}, and ha.etcd.endpoints needs 'etcd'"
-    if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:
-        yield "ha.brokers", f"has {twice[0]} twice; name each node of the pair once"
+    if twice := [address for number, address in enumerate(ha.routes) if address in ha.routes[:number]]:
+        what = "address" if len(ha.routes) > len(ha.brokers) else "node of the pair"
+        yield "ha.brokers", f"has {twice[0]} twice; name each {what} once"
     if ha.min_backups and ha.min_backups >= len(ha.brokers):
         yield (
             "ha.min_backups",
@@ -106,7 +107,7 @@ def _of_the_witness(settings: Settings) -> Iterator[tuple[str, str]]:
     ha, auth = settings.ha, settings.auth
     if ha.witness is not None and ha.authority != "pair":
         yield "ha.witness", f"needs ha.authority = 'pair', which is {ha.authority!r}"
-    if ha.witness is not None and tuple(ha.witness) in map(tuple, (*ha.brokers, *ha.public_brokers)):
+    if ha.witness is not None and tuple(ha.witness) in map(tuple, (*ha.routes, *ha.public_brokers)):
         yield "ha.witness", f"{ha.witness} is a node of the pair itself; a witness is a third broker"
     if ha.witness is not None and ha.failover_timeout < 2:
         yield "ha.failover_timeout", "must be 2s or more with a witness"

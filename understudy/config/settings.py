@@ -27,6 +27,7 @@ from understudy.config.types import (
     FilePath,
     HostNames,
     KeyPrefix,
+    Members,
     Names,
     OptionalAddress,
     OptionalPublicAddress,
@@ -230,9 +231,10 @@ class PeeringSection(PeeringLimitsSection):
 class HaSection(_Section):
     """The pair: its nodes, its guarantees and its timeouts."""
 
-    brokers: Addresses = ()
+    brokers: Members = ()
     """Every node of the pair, including this one, the same list on both. A node finds out by itself which one
-    it is. Empty: standalone."""
+    it is. A node with an address in each of several networks has them all, at most 4, with `|` between them:
+    `"10.0.0.1:5672|192.168.0.1:5672"`. Empty: standalone."""
     replicate: Literal["none", "configuration", "all"] | None = None
     """`none`, `configuration` or `all`, for queues and exchanges without `x-replicate`. Without `ha.brokers`
     it has no effect: queues are `unset`, and get the level of the first pair that the broker serves as its
@@ -309,6 +311,11 @@ class HaSection(_Section):
     """Where clients and operators find the same brokers, in the order of `ha.brokers`, as `HOST:PORT` or
     `amqps://HOST:PORT`. Refusals, `status` and events name these. Needed with `ha.listen`; if not set, the
     addresses are the same."""
+
+    @property
+    def routes(self) -> tuple[HostPort, ...]:
+        """All addresses of all nodes."""
+        return tuple(address for routes in self.brokers for address in routes)
 
     @property
     def is_well_known(self) -> bool:

@@ -18,6 +18,7 @@ from understudy.shared.addresses import (
     is_host,
     parse_address,
     parse_addresses,
+    parse_members,
     parse_public_address,
     parse_public_addresses,
 )
@@ -197,6 +198,12 @@ Addresses = Annotated[
     BeforeValidator(parse_addresses),
     PlainSerializer(lambda addresses: ",".join(str(address) for address in addresses)),
 ]
+Members = Annotated[
+    tuple[tuple[HostPort, ...], ...],
+    BeforeValidator(parse_members),
+    PlainSerializer(lambda members: ",".join("|".join(map(str, routes)) for routes in members)),
+]
+"""The addresses of each node."""
 PublicAddresses = Annotated[
     tuple[InstanceOf[HostPort], ...],
     BeforeValidator(parse_public_addresses),

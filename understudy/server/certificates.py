@@ -34,7 +34,7 @@ def tls_of(settings: Settings) -> Tls | None:
         return None
     try:
         files = TlsFiles(tls.certificate, tls.key, tls.ca, tls.client_ca)
-        hosts = [broker.host for broker in settings.ha.brokers] if settings.ha.tls else []
+        hosts = [address.host for address in settings.ha.routes] if settings.ha.tls else []
         return Tls(files, _LOG.warning, list(dict.fromkeys(hosts)))
     except TlsFault as fault:
         raise ConfigError(str(fault)) from None

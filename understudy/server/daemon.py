@@ -293,7 +293,8 @@ def _paging_limit(settings: Settings) -> int:
 def _ha_settings(settings: Settings) -> HaSettings:
     ha = settings.ha
     return HaSettings(
-        brokers=[(address.host, address.port) for address in ha.brokers],
+        brokers=[(first.host, first.port) for first, *_ in ha.brokers],
+        routes=[[(address.host, address.port) for address in routes] for routes in ha.brokers],
         public_brokers=[str(address) for address in ha.public_brokers],
         listens=[
             (address.host, address.port)

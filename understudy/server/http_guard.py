@@ -41,7 +41,7 @@ def names_of(settings: Settings) -> set[str]:
     machine."""
     broker, ha = settings.broker, settings.ha
     own = [address for address in (broker.http, ha.listen) if address is not None]
-    addresses = (*own, *broker.listen, *broker.tls_listen, *ha.brokers, *ha.public_brokers)
+    addresses = (*own, *broker.listen, *broker.tls_listen, *ha.routes, *ha.public_brokers)
     return {socket.gethostname(), *(address.host for address in addresses), *broker.http_hosts}
 
 

@@ -6,7 +6,11 @@ Each parser raises ValueError with a text that fits on one line and says what is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+MOST_ROUTES = 4
+"""Addresses of one node of a pair: one for each network between the nodes."""
 
 
 class HostPort(NamedTuple):
@@ -57,7 +61,28 @@ def parse_addresses(value: Any) -> tuple[HostPort, ...]:
     return _parsed_each(value, parse_address)
 
 
-def _parsed_each(value: Any, parse: Callable[[Any], HostPort]) -> tuple[HostPort, ...]:
+def parse_members(value: Any) -> tuple[tuple[HostPort, ...], ...]:
+    """A list in the forms of `parse_addresses`, of nodes: the address of each, or up to MOST_ROUTES with `|`
+    between them."""
+    return _parsed_each(value, _parse_member)
+
+
+def _parse_member(value: Any) -> tuple[HostPort, ...]:
+    if isinstance(value, HostPort):
+        return (value,)
+    if isinstance(value, tuple) and value:
+        return tuple(parse_address(address) for address in value)
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not an address HOST:PORT")
+    parts = value.split("|")
+    if len(parts) > 1 and not all(part.strip() for part in parts):
+        raise ValueError(f"{value!r} has an empty part: write HOST:PORT|HOST:PORT")
+    if len(parts) > MOST_ROUTES:
+        raise ValueError(f"{value!r} has {len(parts)} addresses of one node; {MOST_ROUTES} are the most")
+    return tuple(parse_address(part) for part in parts)
+
+
+def _parsed_each(value: Any, parse: Callable[[Any], T]) -> tuple[T, ...]:
     if isinstance(value, str):
         value = [part for part in value.split(",") if part.strip()] if value.strip() != "off" else []
     if not isinstance(value, list | tuple):

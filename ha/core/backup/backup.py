@@ -6,6 +6,7 @@ records that are all for the disk is acknowledged once, when it is there, unless
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -51,7 +52,10 @@ class Said:
 
 
 class Backup:
-    """The following role. `peer` is the connection to the primary, or None."""
+    """The following role. `peer` is the connection to the primary, or None.
+
+    `elsewhere`: when a node was last heard on a route other than that connection. None: there are no others.
+    """
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class Backup:
         clocks: Clocks,
         outbox: Outbox,
         model: ReplicaModel,
+        elsewhere: Callable[[str, int], float] | None = None,
     ) -> None:
         self._me = me
         self._tuning = tuning
@@ -70,6 +75,7 @@ class Backup:
         self._clocks = clocks
         self._out = outbox
         self._model = model
+        self._elsewhere = elsewhere
         self.peer: int | None = None
         self.primary_name = ""
         self.primary_id = ""
@@ -122,6 +128,8 @@ class Backup:
             "number": me.number, "cluster_id": record.cluster_id if record else None, "version": VERSION,
             "epoch": record.epoch if record else 0,
         }  # fmt: skip
+        if self._elsewhere is not None:
+            request["asked_at"] = int(now * 1e6)
         self._out.do(SendMethod(peer, Method.JOIN, to_json(request)))
 
     def disagree(self, about: Disagreement) -> None:
@@ -408,7 +416,8 @@ class Backup:
             self._doubted_at = now
         elif now >= self._doubted_at + SECOND_LOOK:
             self._doubted_at = None
-            self._out.warn(codes.LINK_SILENT.say(primary=self.primary_name, seconds=limit))
+            told = codes.LINK_MOVES if self._answers_elsewhere() else codes.LINK_SILENT
+            self._out.warn(told.say(primary=self.primary_name, seconds=limit))
             peer = self.peer
             self.peer_lost(peer, False, now)
             self._out.do(ClosePeer(peer, 320, "CONNECTION_FORCED - silent"))
@@ -422,7 +431,17 @@ class Backup:
         return min(silent_at, self._late_at)
 
     def _silence(self) -> float:
-        return self._tuning.silence
+        """Seconds after which a silent link is left. If the primary answers on another route, it is this one
+        that has failed: the link moves there before the primary excludes this node."""
+        limit = self._tuning.silence
+        return min(limit, 2 * self._tuning.heartbeat) if self._answers_elsewhere() else limit
+
+    def _answers_elsewhere(self) -> bool:
+        """It was heard on another route after this one had missed half a heartbeat."""
+        if self._elsewhere is None or self.peer is None:
+            return False
+        since = self.last_heard + self._tuning.heartbeat / 2
+        return self._elsewhere(self.primary_id, self.peer) > since
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         """The link is gone. In sync, this node stays `ready`; otherwise it looks for a primary again."""

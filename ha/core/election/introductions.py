@@ -42,6 +42,9 @@ class Introductions:
         self._out = outbox
         self._lineage = lineage
         self._peers = peers
+        self._said = 0
+        self._numbers = peers.several
+        """What this node says is numbered: on several routes it may arrive in another order."""
 
     def document(
         self, epoch: int, position: Position, *, promoting: bool, output_fenced: bool, follows: str,
@@ -62,6 +65,9 @@ class Introductions:
             promoting=promoting,
             output_fenced=output_fenced,
         )
+        if self._numbers:
+            self._said += 1
+            told["said"] = self._said
         return told | {"follows": follows} | controller
 
     def ask(self, peer: int, document: dict[str, Any]) -> None:
@@ -76,13 +82,19 @@ class Introductions:
         another cluster, outdated, or not to be believed. `address`: it is the answer of a peer that this node
         dialed."""
         answer = peer_answer(document)
+        self._numbers = self._numbers or answer.said > 0
         if answer.node_id == self._me.node_id and answer.life == self._me.life:
-            if address is not None:
+            if address is not None and not self._strayed(address, answer, mine=True):
                 self._peers.met_self(peer, address)
                 self._out.do(ClosePeer(peer, 200, "this is myself"))
             return None
         if self._copied(answer, address) or self._peers.outdated(answer, document.get("asked")):
             return None
+        if address is not None and self._strayed(address, answer):
+            return None
+        if self._peers.earlier(answer, address):
+            return None
+        told, answer = answer, self._peers.newest(answer)
         if not self._lineage.foreign(answer) and self._doubted(answer, address):
             return None
         member = self._membership.member(answer.node_id)
@@ -91,7 +103,8 @@ class Introductions:
         if address is not None:
             member.address, member.connected = self._peers.public(address), True
             self._peers.answered(address, answer, document.get("asked"), now)
-        self._peers.heard(answer, now)
+        if told is answer:
+            self._peers.heard(answer, now)
         if not self._lineage.foreign(answer):
             if address is not None:
                 self._peers.found_ours(address)
@@ -103,6 +116,13 @@ class Introductions:
         ):
             self._out.log(said)
         return None
+
+    def _strayed(self, address: str, answer: PeerAnswer, *, mine: bool = False) -> bool:
+        """Is another node on an earlier route of that member? Nothing follows from what this one says here:
+        it says the same at its own address."""
+        if (said := self._peers.one_node(address, answer.node_id, mine=mine)) is not None:
+            self._out.log(said)
+        return self._peers.is_stray(address)
 
     def _doubted(self, answer: PeerAnswer, address: str | None) -> bool:
         """Does it tell of epochs that cannot be? LinkError of one that dialed in."""

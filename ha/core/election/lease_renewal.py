@@ -63,7 +63,7 @@ class LeaseRenewal:
 
     def settle(self, now: float) -> None:
         """A hello was answered, or could not be, or time has passed."""
-        if self._round is not None and self._round.done(self._peers.by_address.values(), now):
+        if self._round is not None and self._round.done(self._peers.members, now):
             self._keeper.owned(self._round.asked_at)
             self._round = None
             self._claimant.lease_renewed()

@@ -243,8 +243,9 @@ class PeerMethods:
     def _ask_back(self, answer: PeerAnswer) -> None:
         """A new primary has said that it is one: it is waiting, so ask it where this node may follow it."""
         entry = self._peers.at(answer.node_id)
-        if entry is not None and entry.peer is not None and self._node.backup is not None:
-            self._introductions.ask(entry.peer, self._node.stand())
+        if entry is not None and self._node.backup is not None:
+            for peer in entry.peers:
+                self._introductions.ask(peer, self._node.stand())
 
     def _join(self, peer: int, request: dict[str, Any], now: float) -> None:
         """A peer asks to be taken in."""

@@ -183,8 +183,13 @@ class Primary:
     # -- joining
 
     def join(self, peer: int, ask: JoinRequest, has: dict[bytes, IdsByEpoch], now: float) -> None:
-        """A peer asks to be a backup. Its stream begins right after the next flush."""
+        """A peer asks to be a backup. Its stream begins right after the next flush.
+
+        A request that was held up on a route that was cut is void, if its node has joined by another since.
+        """
         who, old = ask.who, self.backups.get(ask.who.node_id)
+        if old is not None and old.life == ask.life and ask.asked_at < old.asked_at:
+            return
         if old is not None and old.expected and old.peer is None and old.who == who:
             backup = old
             backup.linked(peer, now)
@@ -193,6 +198,7 @@ class Primary:
                 self._lose(old, "it has started again" if old.who != who else "it has linked again", now)
             backup = self.backups[who.node_id] = RemoteBackup(who, ask.name, peer, now)
         backup.name, backup.number, backup.life, backup.has = ask.name, ask.number, ask.life, has
+        backup.asked_at = ask.asked_at
         if all(left.node_id != who.node_id for left in self._leaving):
             self._admit(backup, now)
 

@@ -107,6 +107,8 @@ class RemoteBackup:
         """Its node number, known once it has asked to join."""
         self.life = ""
         """Of the process that asked."""
+        self.asked_at = 0
+        """By its clock, when its requests are dated."""
         self.peer = peer
         """Its connection; None while only expected."""
         self.phase = Phase.EXPECTED if peer is None else Phase.ASKED

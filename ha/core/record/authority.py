@@ -57,6 +57,8 @@ class PeerAnswer:
     takes_messages: bool = False
     """It knows `amq.peer`."""
     life: str = ""
+    said: int = 0
+    """Which hello of this process it is, where these are numbered."""
     compatibility: Compatibility = field(default_factory=dict)
 
 

@@ -81,6 +81,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             state=label(document.get("state", "")),
             clients=count(document.get("clients", 0)),
             takes_messages=bool(document.get("messages", False)),
+            said=count(document.get("said", 0)),
             compatibility=compatibility_from_json(document.get("terms", {})),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -123,6 +124,8 @@ class JoinRequest:
     cluster_id: str | None
     version: object
     life: str = ""
+    asked_at: int = 0
+    """Microseconds of its clock; 0 if it has one route only."""
 
     def refusal(
         self,
@@ -181,6 +184,7 @@ def join_request(document: dict[str, Any]) -> JoinRequest:
             label(cluster) if cluster is not None else None,
             document.get("version"),
             label(document.get("life", "")),
+            count(document.get("asked_at", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError("a join request that cannot be read") from error

@@ -69,7 +69,7 @@ def test_every_key_of_a_file_is_read(tmp_path: Path) -> None:
     assert settings.broker.name == "left"
     assert settings.broker.listen == (HostPort("127.0.0.1", 5001), HostPort("::1", 5001))
     assert settings.broker.http == HostPort("127.0.0.1", 0)
-    assert settings.ha.brokers == (HostPort("127.0.0.1", 5001), HostPort("127.0.0.1", 5002))
+    assert settings.ha.brokers == ((HostPort("127.0.0.1", 5001),), (HostPort("127.0.0.1", 5002),))
     assert settings.ha.ack_timeout == 0.75
     assert settings.auth.users is not None
     assert settings.auth.users["joe"].tags == ("administrator",)
@@ -103,6 +103,12 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("ha.replicate=some", "ha.replicate"),
         ("ha.on_backup_loss=panic", "ha.on_backup_loss"),
         ("ha.min_backups=-1", "ha.min_backups"),
+        ("ha.brokers=h:1|h:1,i:1", "ha.brokers (--set): has h:1 twice; name each address once"),
+        ("ha.brokers=h:1|g:1,i:1|g:1", "ha.brokers (--set): has g:1 twice; name each address once"),
+        ("ha.brokers=h:1|,i:1", "ha.brokers (--set): 'h:1|' has an empty part"),
+        ("ha.brokers=h:1| |g:1,i:1", "ha.brokers (--set): 'h:1| |g:1' has an empty part"),
+        ("ha.brokers=h:1|here,i:1", "ha.brokers (--set): 'here' is not an address"),
+        ("ha.brokers=a:1|b:1|c:1|d:1|e:1", "ha.brokers (--set): 'a:1|b:1|c:1|d:1|e:1' has 5 addresses"),
         ("ha.min_backups=1", "ha.min_backups (--set): 1 needs more brokers than the 0 of ha.brokers"),
         (
             "ha.on_backup_loss=block",
@@ -210,7 +216,7 @@ def test_a_list_in_the_environment_is_written_as_in_set_or_as_json(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("UNDERSTUDY_HA__BROKERS", text)
-    assert [str(address) for address in load(None).ha.brokers] == ["h:1", "i:2"]
+    assert [str(address) for address in load(None).ha.routes] == ["h:1", "i:2"]
 
 
 def test_a_wrong_list_in_the_environment_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,3 +303,25 @@ def test_what_is_wrong_together_names_the_key_to_change(overrides: tuple[str, ..
 def test_addresses_for_clients_may_say_that_tls_is_spoken() -> None:
     settings = load(None, ["ha.brokers=h:1,i:1,j:1", "ha.public_brokers=h:2,amqps://[::1]:3,amqp://j:4/"])
     assert [str(address) for address in settings.ha.public_brokers] == ["h:2", "amqps://[::1]:3", "j:4"]
+
+
+@pytest.mark.parametrize("given", ["file", "set", "environment"])
+def test_a_node_may_have_several_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    path, told = tmp_path / "understudy.toml", "10.0.0.1:5672|[fd00::1]:5672,10.0.0.2:5672 | [fd00::2]:5672"
+    path.write_text(
+        '[ha]\nbrokers = ["10.0.0.1:5672|[fd00::1]:5672", "10.0.0.2:5672|[fd00::2]:5672"]\n'
+        if given == "file"
+        else ""
+    )
+    if given == "environment":
+        monkeypatch.setenv("UNDERSTUDY_HA__BROKERS", told)
+    ha = load(path, [f"ha.brokers={told}"] if given == "set" else []).ha
+    assert [[str(address) for address in routes] for routes in ha.brokers] == [
+        ["10.0.0.1:5672", "[fd00::1]:5672"],
+        ["10.0.0.2:5672", "[fd00::2]:5672"],
+    ]
+    assert len(ha.routes) == 4
+    settings = load(path, [f"ha.brokers={told}", "ha.authority=pair", "ha.role=primary"])
+    assert settings.model_dump()["ha"]["brokers"] == told.replace(" ", ""), "members are counted, not routes"

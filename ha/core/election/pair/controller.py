@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.election.pair.table import PairRole, PairState, Row, Wanted, row_for
-from ha.core.election.peers import PeerAddress, Peers
+from ha.core.election.peers import PeerMember, Peers
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
 from ha.core.record.authority import PeerAnswer
@@ -169,9 +169,9 @@ class PairController:
 
     # -- seeing
 
-    def _other(self) -> PeerAddress | None:
-        """The address of the other node, once this one has met itself."""
-        entries = list(self._peers.by_address.values())
+    def _other(self) -> PeerMember | None:
+        """The other node, once this one has met itself."""
+        entries = self._peers.members
         others = [entry for entry in entries if not entry.is_self]
         return others[0] if len(others) == 1 and len(entries) > 1 else None
 
@@ -182,15 +182,15 @@ class PairController:
             return None
         return self._peers.answers.get(entry.node_id)
 
-    def _offline(self, entry: PeerAddress, now: float) -> bool:
-        """Its kernel says that nobody listens there, or it is silent for too long."""
+    def _offline(self, entry: PeerMember, now: float) -> bool:
+        """Its kernel says that nobody listens there, on each route, or it is silent for too long on all."""
         refused = entry.peer is None and entry.nobody_listens
         return refused or self._silence(entry, now) >= self._tuning.failover_timeout
 
-    def _silence(self, entry: PeerAddress, now: float) -> float:
+    def _silence(self, entry: PeerMember, now: float) -> float:
         return now - self._heard_at(entry)
 
-    def _heard_at(self, entry: PeerAddress) -> float:
+    def _heard_at(self, entry: PeerMember) -> float:
         heard = self._peers.heard_at(entry.node_id)
         backup = self._follows()
         if backup is not None and backup.primary_id == entry.node_id:
