@@ -120,10 +120,10 @@ class PeerMessages:
         return targets
 
     def _targets(self) -> list[int]:
-        """One connection to each other node of this cluster that takes messages."""
+        """One connection to each other node of this cluster that takes messages: where it was heard last."""
         found: dict[str, int] = {}
-        for entry in self._peers.by_address.values():
-            if entry.peer is None or entry.is_self or entry.copy_of or entry.node_id is None:
+        for entry in sorted(self._peers.by_address.values(), key=lambda entry: -entry.heard_at):
+            if entry.peer is None or entry.is_self or entry.counts_not or entry.node_id is None:
                 continue
             answer = self._peers.answers.get(entry.node_id)
             if answer is not None and answer.takes_messages and answer.cluster_id == self._cluster:
