@@ -184,7 +184,8 @@ def _myself(core: HaBroker, me: OwnIdentity, position: Position) -> dict[str, An
 
 def _members(core: HaBroker) -> list[dict[str, Any]]:
     """The other members. One that this node cannot reach has the status `unreachable`, whatever it said last,
-    and a `trouble` if the cause is known."""
+    and a `trouble` if the cause is known. `routes`: of one with several addresses, how each is: `link` (this
+    node follows it there), `up` or `down`."""
     states = core.primary.member_states() if core.primary is not None else {}
     record = core.record
     found = []
@@ -199,6 +200,9 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
             line["in_sync"] = (
                 any(i.node_id == node_id for i in record.in_sync) or record.owner.node_id == node_id
             )
+        link = core.backup.peer if core.backup is not None else None
+        if routes := core.peers.routes_of(node_id, link):
+            line["routes"] = routes
         if not member.connected and node_id not in states:
             line["status"] = "unreachable"
         if trouble := core.peers.trouble_with(node_id) or _differs(core, member) or _clock(member):

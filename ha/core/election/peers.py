@@ -390,6 +390,17 @@ class Peers:
         """Where clients and operators find the broker that is at `address` for its peers."""
         return self._public[address]
 
+    def routes_of(self, node_id: str, link: int | None) -> dict[str, str]:
+        """Each address of that node, and how it is: `link` if that connection goes over it, `up`, or `down`.
+        Empty of a node that has one, or was not met."""
+        member = self.at(node_id)
+        if member is None or len(member.routes) == 1:
+            return {}
+        return {
+            route.address: "down" if route.peer is None else "link" if route.peer == link else "up"
+            for route in member.routes
+        }
+
     def trouble_with(self, node_id: str) -> str:
         """Why there is no connection to a node that was met, where more is known than silence; or ""."""
         entry = self.at(node_id)

@@ -187,6 +187,10 @@ def test_the_link_moves_when_its_network_is_cut_and_nobody_is_promoted(authority
         pair.dead = set()
         pair.run(3)
     assert (a.running.core.epoch, b.status, len(moved(b))) == (epoch, "ready", 3)
+    (other,) = (line for line in b.running.status()["members"] if not line["self"])
+    assert sorted(other["routes"].values()) == ["link", "up"]
+    (other,) = (line for line in a.running.status()["members"] if not line["self"])
+    assert other["routes"] == {"127.0.0.1:5001": "up", "127.0.0.1:6001": "up"}
     assert not a.told(codes.STOPS_SERVING) and not b.told(codes.PROMOTED)
 
 
