@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pika
@@ -188,6 +190,100 @@ def test_a_witness_decides_when_the_network_is_cut(tmp_path: Path) -> None:
             )
             assert bodies(cluster, "right") == ["both", "of left", "of right"]
             assert cluster.answer("left")["quarantined"] == 0
+
+
+class Numbers:
+    """Publishes numbers to one node, one after the other, until it is stopped: a thread of its own."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.confirmed = 0
+        self.longest = 0.0
+        """Seconds between two confirms, at most."""
+        self.fault: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(cluster, name))
+        self._thread.start()
+
+    def _run(self, cluster: Cluster, name: str) -> None:
+        try:
+            opened = connection(cluster, name)
+            channel = opened.channel()
+            channel.queue_declare("orders", durable=True)
+            channel.confirm_delivery()
+            last = time.monotonic()
+            while not self._stop.is_set():
+                body = str(self.confirmed).encode()
+                channel.basic_publish("", "orders", body, pika.BasicProperties(delivery_mode=2))
+                now = time.monotonic()
+                self.confirmed, self.longest, last = self.confirmed + 1, max(self.longest, now - last), now
+            opened.close()
+        except BaseException as fault:
+            self.fault = fault
+
+    def more(self, cluster: Cluster, count: int = 50) -> None:
+        least = self.confirmed + count
+        cluster.until(lambda: self.confirmed >= least or self.fault is not None, "more confirms")
+        assert self.fault is None, self.fault
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self.fault is None, self.fault
+
+
+def link_of(cluster: Cluster, backup: str) -> str:
+    """The address of its primary over which it follows; "" while it does not."""
+    for member in cluster.answer(backup).get("members", []):
+        for address, how in member.get("routes", {}).items():
+            if how == "link":
+                return str(address)
+    return ""
+
+
+def link_is_off(cluster: Cluster, backup: str, address: str) -> bool:
+    return link_of(cluster, backup) not in ("", address)
+
+
+@pytest.mark.smoke
+@pytest.mark.cluster
+def test_two_networks_between_the_nodes_of_which_either_may_be_cut(tmp_path: Path) -> None:
+    """Under load. Nobody is promoted, and confirms go on after a pause."""
+    if reason := why_not():
+        pytest.skip(f"no network namespaces: {reason}")
+    names, networks = ("left", "right"), (0, 1)
+    with Lab(names, networks=2) as lab, lab.inside():
+        at = {name: [f"{lab.address(name, network)}:5672" for network in networks] for name in names}
+        settings = ("ha.authority=pair", "ha.failover_timeout=5s")
+        cluster = Cluster(tmp_path, lab.places(), *settings, *namespaces.SETTINGS, login=namespaces.LOGIN)
+        cluster.own = {name: (*OWN[name], f"broker.listen={','.join(at[name])}") for name in names}
+        with cluster:
+            cluster.start(*names, brokers=",".join("|".join(at[name]) for name in names))
+            cluster.until(lambda: [cluster.status(n) for n in names] == ["active", "ready"], "a whole pair")
+            epoch, load = cluster.answer("left")["epoch"], Numbers(cluster, "left")
+            load.more(cluster)
+            gone = ""
+            for count in (1, 2):
+                before, pause = link_of(cluster, "right"), load.longest
+                assert before not in ("", gone), "the link is on the network that was not cut before"
+                gone, load.longest = before, 0.0
+                for one, other in (names, names[::-1]):
+                    lab.drop(one, other, at["left"].index(before))
+                cluster.until(partial(link_is_off, cluster, "right", before), "the link to move")
+                cluster.until(lambda: cluster.answer("left").get("link") == "up", "the backup to be in sync")
+                load.more(cluster)
+                print(f"cut {count}: confirms paused for {load.longest:.2f} s; before it, {pause:.2f} s")
+                lab.heal()
+                cluster.until(lambda: routes_up(cluster, "right") == 2, "the network that was cut")
+            load.stop()
+            assert [cluster.status(name) for name in names] == ["active", "ready"]
+            assert cluster.answer("left")["epoch"] == epoch
+            assert cluster.answer("right")["controller"]["votes"] == 0
+            assert bodies(cluster, "left") == [str(number) for number in range(load.confirmed)]
+
+
+def routes_up(cluster: Cluster, name: str) -> int:
+    members = cluster.answer(name).get("members", [])
+    return sum(how != "down" for member in members for how in member.get("routes", {}).values())
 
 
 def connection(cluster: Cluster, name: str) -> pika.BlockingConnection:

@@ -1,7 +1,8 @@
 """A network for real nodes, each in a namespace of its own, with partitions between them.
 
     hub: a bridge with 198.51.100.254, where the clients are
-    NODE: eth0 with 198.51.100.1, .2, ..., plugged into that bridge
+    NODE: eth0 with 198.51.100.1, .2, ..., plugged into that bridge; with two networks, also eth1 with
+          198.51.100.129, .130, ..., plugged into a bridge of the nodes alone
 
 Everything lies inside namespaces that carry this process's id in their names; the machine's own network is
 not touched, and all of it goes when the `Lab` ends. Needs root and `ip` (iproute2); `nft` (nftables) is used
@@ -36,7 +37,7 @@ SETTINGS = (
 )
 """What a node needs that is not on loopback."""
 _CLONE_NEWNET = 0x40000000
-_PREFIX = "understudy-test-"
+_PREFIX = os.environ.get("UNDERSTUDY_TEST_NAMESPACES", "understudy-test-")
 _NOBODY = "02:00:00:00:00:01"
 """A hardware address that no interface of the lab has."""
 _TABLE = "add table inet cut; add chain inet cut in { type filter hook input priority 0; };"
@@ -60,10 +61,11 @@ def why_not() -> str:
 class Lab:
     """Namespaces for these nodes. A context manager."""
 
-    def __init__(self, names: Sequence[str], *, nft: bool | None = None) -> None:
+    def __init__(self, names: Sequence[str], *, nft: bool | None = None, networks: int = 1) -> None:
         """`nft`: drop by rules of nftables; else by wrong hardware addresses, which needs `ip` only. None:
-        by rules where there is an `nft`.
+        by rules where there is an `nft`. `networks`: 1 or 2.
         """
+        self._networks = networks
         self._names = list(names)
         self._hub = self._namespace("hub")
         self._nft = shutil.which("nft") is not None if nft is None else nft
@@ -81,8 +83,8 @@ class Lab:
     ) -> None:
         self._remove()
 
-    def address(self, name: str) -> str:
-        return f"198.51.100.{self._names.index(name) + 1}"
+    def address(self, name: str, network: int = 0) -> str:
+        return f"198.51.100.{128 * network + self._names.index(name) + 1}"
 
     def places(self) -> dict[str, Place]:
         return {
@@ -102,13 +104,14 @@ class Lab:
 
     # -- faults
 
-    def drop(self, source: str, target: str) -> None:
-        """Nothing gets from node `source` to node `target` any more; the other way it does."""
+    def drop(self, source: str, target: str, network: int = 0) -> None:
+        """Nothing gets from node `source` to node `target` on that network; the other way it does."""
         if self._nft:
-            self._rule(target, f"add rule inet cut in ip saddr {self.address(source)} drop")
+            self._rule(target, f"add rule inet cut in ip saddr {self.address(source, network)} drop")
         else:
-            nowhere = ("lladdr", _NOBODY, "dev", "eth0", "nud", "permanent")
-            _ip("-n", self._namespace(source), "neighbour", "replace", self.address(target), *nowhere)
+            nowhere = ("lladdr", _NOBODY, "dev", f"eth{network}", "nud", "permanent")
+            at = self.address(target, network)
+            _ip("-n", self._namespace(source), "neighbour", "replace", at, *nowhere)
 
     def isolate(self, name: str) -> None:
         """Nothing gets to or from this node, clients included."""
@@ -123,7 +126,9 @@ class Lab:
             if self._nft:
                 self._rule(name, "flush table inet cut")
             else:
-                _ip("-n", self._namespace(name), "neighbour", "flush", "nud", "permanent", "dev", "eth0")
+                for network in range(self._networks):
+                    device = f"eth{network}"
+                    _ip("-n", self._namespace(name), "neighbour", "flush", "nud", "permanent", "dev", device)
                 _ip("-n", self._hub, "link", "set", f"to-{name}", "master", "bridge")
 
     # -- pieces
@@ -144,8 +149,21 @@ class Lab:
             _ip("-n", space, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
                 _ip("-n", space, "link", "set", device, "up")
+            if self._networks > 1:
+                self._second(name, space)
             if self._nft:
                 self._rule(name, _TABLE)
+
+    def _second(self, name: str, space: str) -> None:
+        """Plug the node into the second bridge, whose addresses are a narrow part of the first network's."""
+        if name == self._names[0]:
+            _ip("-n", self._hub, "link", "add", "bridge1", "type", "bridge")
+            _ip("-n", self._hub, "link", "set", "bridge1", "up")
+        end = ("type", "veth", "peer", "name", "eth1", "netns", space)
+        _ip("-n", self._hub, "link", "add", f"on-{name}", *end)
+        _ip("-n", self._hub, "link", "set", f"on-{name}", "master", "bridge1", "up")
+        _ip("-n", space, "address", "add", f"{self.address(name, 1)}/28", "dev", "eth1")
+        _ip("-n", space, "link", "set", "eth1", "up")
 
     def _remove(self) -> None:
         """The links go with the namespaces; a process that is still in one keeps it alive until it ends."""
