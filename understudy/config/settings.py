@@ -194,7 +194,7 @@ class PeeringLimitsSection(_Section):
 
     handshake_timeout: Duration = Field(default=2.0, ge=0.1, le=60)
     """How long a connection may take to be established, as long again for TLS, and for the login, which takes
-    four round trips. More than 2.4 s over a satellite. 0.1 s to 60 s."""
+    four round trips. 0.1 s to 60 s."""
     heartbeat: Duration = Field(default=5.0, ge=1, le=60)
     """The heartbeat interval of the connection, in whole seconds: a broker that says nothing for twice as
     long counts as gone. Between nodes of a pair, `ha.lease` and `ha.ack_timeout` notice it earlier. 1 s to
@@ -215,6 +215,9 @@ class PeeringSection(PeeringLimitsSection):
     """How this broker logs in at a broker of another site, to mirror its queues: `understudy replicate
     --peering NAME`."""
 
+    handshake_timeout: Duration = Field(default=10.0, ge=0.1, le=60)
+    """How long a connection may take to be established, as long again for TLS, and for the login, which takes
+    four round trips: 2.4 s over a satellite. 0.1 s to 60 s."""
     username: str = Field(min_length=1, max_length=100)
     """A user of the other broker with the tag `mirror`, who may read the queues."""
     password: str = Field(min_length=1)
