@@ -32,7 +32,7 @@ from tests.simulation.faults.copies import bad_event, spoil_copy
 from tests.simulation.faults.disk import crash_in_write, fail_disk, hang_disk, rot_disk, slow_disk
 from tests.simulation.faults.force import force
 from tests.simulation.faults.handover import hand_over
-from tests.simulation.faults.network import lose_answers, partition, slow_register, usurp
+from tests.simulation.faults.network import cut_network, lose_answers, partition, slow_register, usurp
 from tests.simulation.faults.nodes import (
     cut_link,
     kill_all,
@@ -102,6 +102,7 @@ ACTS: dict[Fault, Act] = {
     Fault.HANG_DISK: hang_disk,
     Fault.KILL_NEW_PRIMARY: kill_new_primary,
     Fault.SPOIL_COPY: spoil_copy,
+    Fault.CUT_NETWORK: cut_network,
 }
 
 

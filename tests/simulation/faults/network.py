@@ -8,9 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults.nodes import cut_link, kill_backup, kill_primary
-from tests.simulation.faults.plan import FaultPlan
+from tests.simulation.faults.plan import Fault, FaultPlan
 from tests.simulation.harness.machines.machine import Death
-from tests.simulation.harness.network import KEEPALIVE, Cut
+from tests.simulation.harness.network import KEEPALIVE, Cut, break_stream
 from tests.simulation.harness.register import HOST, Register
 from tests.simulation.harness.witness import Witness
 from tests.simulation.pacemaker.cluster import QNETD
@@ -33,6 +33,8 @@ def partition(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     lease = s.world.plan.timing.lease
     length = rng.choice((plan.length, (0.3 + rng.random()) * lease, (1.0 + 2 * rng.random()) * lease))
     length = _longer(s, rng, length)
+    if s.world.plan.networks > 1 and len(cuts) == 2 and rng.random() < 0.5:
+        cuts = _refusing(s, one, other, rng.randrange(2))
     cut_off(s, rng, cuts, length)
     for _ in range(rng.choice((0, 1, 2))):
         s.later(rng.random() * length, partial(scatter, s, rng))
@@ -48,9 +50,58 @@ def usurp(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     if rng.random() < 0.5:
         others |= outside(s)
     length = _longer(s, rng, s.world.plan.timing.lease * (0.5 + rng.random()))
-    cut_off(s, rng, [Cut(one, others), Cut(others, one)], length)
+    cuts = [Cut(one, others), Cut(others, one)]
+    if s.world.plan.networks > 1 and rng.random() < 0.5:
+        cuts = _refusing(s, one, others, rng.randrange(2))
+    cut_off(s, rng, cuts, length)
     for share in (0.15, 0.35, 0.55, 0.75):
         s.later(share * length, partial(scatter, s, rng))
+
+
+def _refusing(s: Saboteur, one: frozenset[str], other: frozenset[str], way: int) -> list[Cut]:
+    """The same, but between nodes network `way` refuses: by its word alone, a node that lives is dead."""
+    nodes = frozenset(m.name for m in s.world.machines)
+    cuts = []
+    for sources, targets in ((one, other), (other, one)):
+        cuts += [Cut(sources, targets - nodes), Cut(sources - nodes, targets)]
+        cuts += [
+            Cut(sources & nodes, targets & nodes, 1 - way),
+            Cut(sources & nodes, targets & nodes, way, True),
+        ]
+    return [cut for cut in cuts if cut.sources and cut.targets]
+
+
+RECOVERY = 3.0
+"""Seconds from the mending of a network until all nodes have found each other on it again."""
+
+
+def cut_network(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """Cuts one of two networks between nodes, by silence or by refusals, both ways or one way. Perhaps the
+    primary dies meanwhile. The other network is whole, so that nobody may be promoted for it."""
+    world = s.world
+    busy = {cut.way for cut in world.network.cuts if cut.way is not None}
+    way = rng.randrange(2)
+    hasty = any(fault.kind is Fault.ASK_PROMOTION for fault in world.plan.faults)
+    if world.plan.networks < 2 or (busy and not world.arbitrated):
+        return
+    nodes = frozenset(m.name for m in world.machines)
+    cuts = [Cut(nodes, nodes, way)]
+    kind = rng.random()
+    if kind < 0.3 and (world.arbitrated or not hasty):
+        cuts = [Cut(nodes, nodes, way, refuses=True)]
+    elif kind < 0.5:
+        one = frozenset({rng.choice(world.machines).name})
+        cuts = [rng.choice((Cut(one, nodes - one, way), Cut(nodes - one, one, way)))]
+    silence = world.machines[0].settings.tuning().silence
+    length = rng.choice((plan.length, (0.3 + rng.random()) * silence, (1.0 + rng.random()) * silence))
+    cut_off(s, rng, cuts, length)
+    s.later(length + RECOVERY, lambda: None)
+    beat = world.machines[0].settings.heartbeat
+    for _ in range(4):  # clients come to the backup while its link is silent
+        s.later((0.8 + 1.4 * rng.random()) * beat, partial(scatter, s, rng))
+    if rng.random() < 0.25:
+        act = rng.choice((kill_backup, kill_primary))
+        s.later(rng.random() * length, partial(act, s, plan, rng))
 
 
 def outside(s: Saboteur) -> frozenset[str]:
@@ -70,8 +121,11 @@ def cut_off(s: Saboteur, rng: Random, cuts: list[Cut], length: float) -> None:
     """For about so long; perhaps one way longer than the other."""
     for cut in cuts:
         s.world.journal.hampered()
-        s.clock.note(f"FAULT: no packet from {names(cut.sources)} reaches {names(cut.targets)}")
+        what = "no connection" if cut.refuses else "no packet"
+        s.clock.note(f"FAULT: {what} from {names(cut.sources)} reaches {names(cut.targets)}{_on(cut)}")
         s.world.network.apply(cut)
+        if cut.refuses and cut.way is not None:
+            _reset(s, cut, cut.way)
         s.later(length * rng.choice((0.3, 1.0, 1.0, 1.0)), partial(_mend, s, cut))
 
 
@@ -110,9 +164,22 @@ def scatter(s: Saboteur, rng: Random) -> None:
 
 
 def _mend(s: Saboteur, cut: Cut) -> None:
-    s.clock.note(f"packets from {names(cut.sources)} reach {names(cut.targets)} again")
+    s.clock.note(f"packets from {names(cut.sources)} reach {names(cut.targets)} again{_on(cut)}")
     s.world.network.mend(cut)
     s.world.journal.eased(s.world.plan.network.retransmit + 2 * KEEPALIVE)
+
+
+def _on(cut: Cut) -> str:
+    return "" if cut.way is None else f" on network {cut.way + 1}"
+
+
+def _reset(s: Saboteur, cut: Cut, way: int) -> None:
+    """What is open breaks."""
+    for machine in s.world.machines:
+        for host in sorted(cut.targets):
+            if machine.name in cut.sources and host != machine.name:
+                for end in machine.links(host, way):
+                    break_stream(end)
 
 
 def names(hosts: frozenset[str]) -> str:

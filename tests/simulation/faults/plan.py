@@ -50,10 +50,13 @@ class Fault(enum.Enum):
     HANG_DISK = "the disk of a backup hangs"
     STOP_TARGET = "stop a backup for a while, and kill the primary meanwhile"
     KILL_NEW_PRIMARY = "kill the primary, and the new one while members of its record catch up"
+    CUT_NETWORK = "cut one of two networks between the nodes"
     SPOIL_COPY = "a backup does not apply a dequeue, and nobody is told"
 
 
-CUTS = frozenset((Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH, Fault.FORCE))
+CUTS = frozenset(
+    (Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH, Fault.FORCE, Fault.CUT_NETWORK)
+)
 """In which ways between hosts are cut: what was under way there comes late, once they are mended."""
 
 
@@ -218,6 +221,20 @@ def draw_spoilt_copy(rng: Random, faults: tuple[FaultPlan, ...]) -> tuple[FaultP
     plans = list(faults)
     spoilt = FaultPlan("spoilt copy", Fault.SPOIL_COPY, When.WHOLE, rng.random(), 0.02 * rng.random(), 0.0)
     plans.insert(rng.randint(0, len(plans)), spoilt)
+    return tuple(plans)
+
+
+def draw_cut_networks(rng: Random, faults: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
+    """The same, and one or two cuts of one network among them."""
+    plans = list(faults)
+    for n in range(rng.choice((1, 2))):
+        share, pause, length = (
+            rng.random(),
+            0.02 * rng.random(),
+            rng.choice((0.2, 1.0, 4.0)) * (0.5 + rng.random()),
+        )
+        cut = FaultPlan(f"network{n + 1}", Fault.CUT_NETWORK, When.PAIR, share, pause, length)
+        plans.insert(rng.randint(0, len(plans)), cut)
     return tuple(plans)
 
 

@@ -47,10 +47,21 @@ class Socket(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """No packet of `sources` reaches `targets`."""
+    """No packet of `sources` reaches `targets`. `way`: on that network only; None: on all. `refuses`: whoever
+    dials is told that nobody listens, by a firewall, or by a host whose interface is gone."""
 
     sources: frozenset[str]
     targets: frozenset[str]
+    way: int | None = None
+    refuses: bool = False
+
+    def between(self, source: str, target: str, way: int) -> bool:
+        here = self.way is None or self.way == way
+        return here and source in self.sources and target in self.targets
+
+
+NO_WAY = -1
+"""Of what goes over no network of the nodes in particular."""
 
 
 class End:
@@ -59,7 +70,7 @@ class End:
     __slots__ = (
         "_fin", "_next_arrival", "_patience", "_scheduled", "drained", "gave_up", "host", "inbound",
         "keepalive", "left_at", "name", "network", "open", "peer", "reading", "rng", "sent_bytes", "socket",
-        "stream", "vanished", "waiting", )  # fmt: skip
+        "stream", "vanished", "waiting", "way", )  # fmt: skip
 
     def __init__(self, network: Network, name: str, stream: str, host: str, rng: Random) -> None:
         self.network = network
@@ -68,6 +79,8 @@ class End:
         """The name of the connection, the same at both ends."""
         self.host = host
         self.rng = rng
+        self.way = 0
+        """The network that it goes over."""
         self.socket: Socket | None = None
         self.peer: End = self
         self.open = True
@@ -171,7 +184,7 @@ class End:
         self._scheduled = False
         if not self.open:
             return
-        if self.network.troubled and self.network.blocked(self.peer.host, self.host):
+        if self.network.troubled and self.network.blocked(self.peer.host, self.host, self.way):
             self._hold()
             return
         if not self.reading and self._fin is not False:
@@ -207,7 +220,8 @@ class End:
         free."""
         network = self.network
         here, there = self.host, self.peer.host
-        if network.troubled and (network.blocked(there, here) or network.blocked(here, there)):
+        way = self.way
+        if network.troubled and (network.blocked(there, here, way) or network.blocked(here, there, way)):
             if self not in network.held:
                 self._hold()
         else:
@@ -219,7 +233,8 @@ class End:
         network = self.network
 
         def found_out() -> None:
-            if network.blocked(self.peer.host, self.host) or network.blocked(self.host, self.peer.host):
+            here, there, way = self.host, self.peer.host, self.way
+            if network.blocked(there, here, way) or network.blocked(here, there, way):
                 self.peer._give_up()
             else:
                 self.peer._ending(False)
@@ -267,6 +282,8 @@ class Network:
         self.tap: Tap | None = None
         self.listeners: dict[Address, Callable[[End], Socket | None]] = {}
         self.hosts: dict[Address, str] = {}
+        self.ways: dict[Address, int] = {}
+        """By address: its network, 0 where nothing is said."""
         self.cuts: list[Cut] = []
         self.down: set[str] = set()
         """Hosts without power."""
@@ -297,8 +314,13 @@ class Network:
 
     # -- trouble
 
-    def blocked(self, source: str, target: str) -> bool:
-        return target in self.down or any(source in c.sources and target in c.targets for c in self.cuts)
+    def blocked(self, source: str, target: str, way: int = NO_WAY) -> bool:
+        return target in self.down or any(
+            not cut.refuses and cut.between(source, target, way) for cut in self.cuts
+        )
+
+    def refuses(self, source: str, target: str, way: int) -> bool:
+        return any(cut.refuses and cut.between(source, target, way) for cut in self.cuts)
 
     def apply(self, cut: Cut) -> None:
         self.cuts.append(cut)
@@ -364,20 +386,21 @@ class Network:
         here = name if host is None else host
 
         def arrive(again: float = 1.0) -> None:
-            there = self.hosts.get(address, "")
-            if self.troubled and (self.blocked(here, there) or self.blocked(there, here)):
+            there, way = self.hosts.get(address, ""), self.ways.get(address, 0)
+            if self.troubled and (self.blocked(here, there, way) or self.blocked(there, here, way)):
                 if again < CONNECT_LIMIT:
                     self.clock.after(again, partial(arrive, 2 * again))
                 else:
                     failed("timed out")
                 return
             accept = self.listeners.get(address)
-            if accept is None:
+            if accept is None or (self.cuts and self.refuses(here, there, way)):
                 self.clock.after(self.latency(rng), lambda: failed("connection refused"))
                 return
             near = End(self, stream, stream, here, rng)
             far = End(self, f"port {address[1]} of {stream}", stream, there, rng)
             near.peer, far.peer = far, near
+            near.way = far.way = way
             near.keepalive = far.keepalive = host is None
             near.socket = connected(near)
             far.socket = accept(far)
@@ -392,7 +415,7 @@ def break_stream(end: End, clean: bool = False) -> None:
     near, far = end, end.peer
     if near.open and far.open:
         for one in (near, far):
-            if one.network.blocked(one.peer.host, one.host):
+            if one.network.blocked(one.peer.host, one.host, one.way):
                 one.inbound.clear()  # nobody sends it again
                 one.waiting = 0
         near._ending(clean)

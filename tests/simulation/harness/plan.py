@@ -15,7 +15,13 @@ from random import Random
 from tests.simulation.clients.mover_plan import MoverPlan, draw_movers
 from tests.simulation.clients.rule_plan import RulePlan, draw_more_rules, draw_patient_user, draw_rule_users
 from tests.simulation.clients.topology import Topology, draw_alternates, draw_internal, draw_topology
-from tests.simulation.faults.plan import FaultPlan, draw_faults, draw_force, draw_spoilt_copy
+from tests.simulation.faults.plan import (
+    FaultPlan,
+    draw_cut_networks,
+    draw_faults,
+    draw_force,
+    draw_spoilt_copy,
+)
 from tests.simulation.pacemaker.plan import PacemakerPlan, draw_pacemaker
 
 MOST_CLIENTS = 8
@@ -35,6 +41,9 @@ SPOILT_COPIES = 1 / 10
 """Of those whose consistency checkpoints come to every queue soon, the part in which a copy differs."""
 HOURS_APART = 4 / 5
 """Of the seeds in which messages live for seconds, the part in which wall clocks are wrong by hours."""
+TWO_NETWORKS = {"pair": 1 / 2}
+"""By authority the part of the seeds in which each node has an address on two networks; of others OTHERS."""
+OTHERS = 1 / 5
 SINGLE_ACTIVE = 1 / 2
 """Of the seeds in which a queue has two consumers, the part in which one of them is active."""
 SHORTEST = 1.0
@@ -253,6 +262,8 @@ class Plan:
     trespassers: tuple[TrespasserPlan, ...] = ()
     registrar: float = 0.0
     """Seconds between two changes of users, about; 0: there are none."""
+    networks: int = 1
+    """Between the nodes: each has an address in each."""
 
     def random(self, purpose: str) -> Random:
         """The source of what is drawn for `purpose` while the run goes on."""
@@ -350,6 +361,7 @@ def draw_plan(seed: int) -> Plan:
     spoilt = Random(f"{seed}/spoilt copy")
     if spoilt.random() < SPOILT_COPIES and plan.link.lists_all:
         plan = replace(plan, faults=draw_spoilt_copy(spoilt, plan.faults))
+    plan = _on_two_networks(plan, Random(f"{seed}/networks"))
     force = Random(f"{seed}/force")
     return _forced(plan, force) if force.random() < FORCED else plan
 
@@ -357,6 +369,13 @@ def draw_plan(seed: int) -> Plan:
 def _forced(plan: Plan, rng: Random) -> Plan:
     """Without those who go by all that they were ever answered: a force may undo some of it."""
     return replace(plan, movers=(), registrar=0.0, faults=draw_force(rng, plan.faults))
+
+
+def _on_two_networks(plan: Plan, rng: Random) -> Plan:
+    """One of them is cut, once or twice."""
+    if rng.random() >= TWO_NETWORKS.get(plan.authority, OTHERS):
+        return plan
+    return replace(plan, networks=2, faults=draw_cut_networks(rng, plan.faults))
 
 
 def _taking_turns(plan: Plan, rng: Random) -> Plan:

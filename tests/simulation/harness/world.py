@@ -65,7 +65,7 @@ class World:
         self.machines = [
             Machine(
                 self.clock, self.network, plan.random(f"machine/{machine.name}"), machine, address,
-                replace(settings, role=role), self._output,
+                replace(settings, role=role), self._output, _second(address) if plan.networks > 1 else None,
             )
             for machine, address, role in zip(plan.machines, addresses, roles(plan), strict=True)
         ]  # fmt: skip
@@ -400,12 +400,18 @@ def roles(plan: Plan) -> list[str]:
     return names
 
 
+def _second(address: Address) -> Address:
+    return "127.0.1.1", address[1]
+
+
 def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:
     """What every node of the plan is configured with."""
     timing, witnessed = plan.timing, plan.authority == "witness"
     return Settings(
         link=plan.link,
-        brokers=addresses, authority="pair" if witnessed else plan.authority,
+        brokers=addresses,
+        routes=[[at, _second(at)] for at in addresses] if plan.networks > 1 else [],
+        authority="pair" if witnessed else plan.authority,
         witness=Witness.place(plan.register.lease) if witnessed else None, on_backup_loss=plan.on_backup_loss,
         min_backups=plan.min_backups, ack_timeout=timing.ack_timeout, lease=timing.lease,
         backup_timeout=timing.backup_timeout, dequeue_lag=timing.dequeue_lag,

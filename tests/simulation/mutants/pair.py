@@ -8,7 +8,7 @@ from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.effects import ClosePeer
 from ha.core.election.pair.controller import PairController
-from ha.core.election.peers import PeerAddress
+from ha.core.election.peers import NEVER, PeerMember
 from ha.core.record.link_end import LinkEnd
 from tests.simulation.mutants.mutant import Mutant, Patch
 
@@ -26,8 +26,16 @@ def _at_first_sight(timers: Any) -> Any:
 
 
 def _no_connection(offline: Any) -> Any:
-    def broken(self: PairController, entry: PeerAddress, now: float) -> bool:
+    def broken(self: PairController, entry: PeerMember, now: float) -> bool:
         return entry.peer is None or bool(offline(self, entry, now))
+
+    return broken
+
+
+def _one_silent_route(offline: Any) -> Any:
+    def broken(self: PairController, entry: PeerMember, now: float) -> bool:
+        silent = [now - route.heard_at for route in entry.routes if route.heard_at > NEVER]
+        return max(silent, default=0.0) > 2 * self._tuning.heartbeat or bool(offline(self, entry, now))
 
     return broken
 
@@ -54,6 +62,13 @@ MUTANTS = (
             Patch(PairController, "_offline", _no_connection),
             Patch(LinkEnd, "proves_the_end", _however_it_ended),
         ),
+        because="8 while both serve, 11 when the promotion is looked at first.",
+    ),
+    Mutant(
+        "one silent route makes the member offline",
+        "One of two networks between the nodes is cut, and a client makes the backup a second primary.",
+        (8, 11),
+        (Patch(PairController, "_offline", _one_silent_route),),
         because="8 while both serve, 11 when the promotion is looked at first.",
     ),
 )

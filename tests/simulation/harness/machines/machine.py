@@ -66,13 +66,14 @@ class Machine:
 
     def __init__(
         self, clock: Clock, network: Network, rng: Random, plan: MachinePlan, address: Address,
-        settings: HaSettings, tap: OutputTap,
+        settings: HaSettings, tap: OutputTap, second: Address | None = None,
     ) -> None:  # fmt: skip
+        """`second`: its address on the second network, for the other nodes alone."""
         self.clock = clock
         self.network = network
         self.rng = rng
         self.name = plan.name
-        self.address = address
+        self.address, self.second = address, second
         self.settings = settings
         self.tap = tap
         self.host = HostClock(clock, plan)
@@ -165,6 +166,9 @@ class Machine:
             return False
         self.rotten = False
         self.network.listen(self.address, self._accept, self.name)
+        if self.second is not None:
+            self.network.listen(self.second, self._accept, self.name)
+            self.network.ways[self.second] = 1
         self.on_started(self)
         self._end_tick()
         return True
@@ -193,6 +197,10 @@ class Machine:
             self.node.vhosts.window = self.window
         return self.node
 
+    def links(self, host: str, way: int) -> list[End]:
+        """Its connections with that host on that network, those that it accepted and those that it made."""
+        return [end for end in self._ends.values() if end.way == way and end.peer.host == host]
+
     def kill(self, death: Death = Death.CRASHED, *, fault: bool = True) -> None:
         """End the process now. `fault`: it is injected; else others, or the node itself, had a reason to."""
         clean = self.rng.random() < 0.5
@@ -205,7 +213,9 @@ class Machine:
         self.node = None
         self.paused = self._stop_at_output = self._in_tick = False
         self._backlog.clear()
-        self.network.unlisten(self.address)
+        for address in (self.address, self.second):
+            if address is not None:
+                self.network.unlisten(address)
         for end in self._ends.values():
             if death is Death.POWER:
                 end.vanish()
