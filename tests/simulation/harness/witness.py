@@ -13,10 +13,12 @@ from random import Random
 from typing import Any
 
 from broker.security.identity import WITNESS, User
+from broker.store.node_files import RecordFile
 from ha.adapter.settings import HaSettings
 from ha.adapter.witness.place import WitnessPlace
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.machines.machine import Death, Machine
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 from tests.simulation.harness.network import Address, Network
 from tests.simulation.harness.plan import MachinePlan, RegisterPlan
 from tests.simulation.harness.register import HOST, Record, Register
@@ -27,18 +29,15 @@ BACK = 3.0
 """Seconds until the nodes have found it again, at most."""
 
 
-class _Watched:
+class _Watched(RecordFile):
     """The file of the pair's record, at the witness."""
 
-    def __init__(self, file: Any, saved: Callable[[dict[str, Any]], None]) -> None:
-        self._file = file
+    def __init__(self, disk: VirtualDisk, saved: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(disk, f"/{HOST}", f"witness-{PAIR}.json")
         self._saved = saved
 
-    def load(self) -> Any:
-        return self._file.load()
-
     def save(self, body: dict[str, Any]) -> None:
-        self._file.save(body)
+        super().save(body)
         self._saved(body)
 
 
@@ -50,7 +49,7 @@ class Witness(Register):
         like: MachinePlan,
     ) -> None:  # fmt: skip
         super().__init__(clock, network, plan, random)
-        place = MachinePlan(HOST, like.sync_time, like.tick, 0.0)
+        place = MachinePlan(HOST, like.sync_time, 0.0, tick=like.tick)
         settings = HaSettings(witness_for=(PAIR,))
         self.machine = Machine(
             clock, network, random(f"machine/{HOST}"), place, ADDRESS, settings, lambda *_: None
@@ -88,8 +87,7 @@ class Witness(Register):
             self.machine.start()
 
     def _started(self, machine: Machine) -> None:
-        files: dict[str, Any] = machine.running.witness._files
-        files[PAIR] = _Watched(files[PAIR], self._saved)
+        machine.running.witness._files[PAIR] = _Watched(machine.disk, self._saved)
 
     def _saved(self, body: dict[str, Any]) -> None:
         record: Record = json.loads(json.dumps(body))
