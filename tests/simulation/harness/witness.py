@@ -8,7 +8,7 @@ killed and started again, where the register of other seeds is slow or loses ans
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -32,11 +32,11 @@ BACK = 3.0
 class _Watched(RecordFile):
     """The file of the pair's record, at the witness."""
 
-    def __init__(self, disk: VirtualDisk, saved: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, disk: VirtualDisk, saved: Callable[[Mapping[str, Any]], None]) -> None:
         super().__init__(disk, f"/{HOST}", f"witness-{PAIR}.json")
         self._saved = saved
 
-    def save(self, body: dict[str, Any]) -> None:
+    def save(self, body: Mapping[str, Any]) -> None:
         super().save(body)
         self._saved(body)
 
@@ -89,8 +89,8 @@ class Witness(Register):
     def _started(self, machine: Machine) -> None:
         machine.running.witness._files[PAIR] = _Watched(machine.disk, self._saved)
 
-    def _saved(self, body: dict[str, Any]) -> None:
-        record: Record = json.loads(json.dumps(body))
+    def _saved(self, body: Mapping[str, Any]) -> None:
+        record: Record = json.loads(json.dumps(dict(body)))
         self.history.append((self.clock.now, record))
         self.on_swap()
         self._note(record)
