@@ -89,7 +89,8 @@ MIRROR_IN_CLEAR = Code(
     "mirror-in-clear",
     "{address}: {fault}",
     "The node would send its password to the source unencrypted.",
-    "Set `ha.tls`, or allow it with `auth.allow_plain_without_tls` on a network that you trust.",
+    "Set `peerings.NAME.tls`, or `ha.tls` without a peering. On a network that you trust, you may allow it "
+    "with `auth.allow_plain_without_tls`.",
     example="192.0.2.9:5672: ha.password would go there in the clear: set ha.tls for this broker, or, on a "
     "network that you trust, auth.allow_plain_without_tls",
 )
@@ -115,7 +116,8 @@ MIRROR_REFUSED = Code(
     "mirror-refused",
     "{why}",
     "The source refused, has no such queue, or is not reached. There is no mirror.",
-    "Act on the reason, which names the address. For 403, set the same `ha.password` on both brokers.",
+    "Act on the reason, which names the address. For 403, correct the user and password of the peering "
+    "(`peerings.NAME`), or without one set the same `ha.password` on both brokers.",
     example="192.0.2.9:5672: nobody answers there",
 )
 MIRROR_NOT_FOUND_YET = Code(
