@@ -26,10 +26,10 @@ NO_QUORUM = Code(
 )
 NO_SPACE = Code(
     "etcd-no-space",
-    "etcd at {endpoint} takes no more writes: {fault}",
-    "The database of etcd has reached its quota and raised the alarm NOSPACE. Reads go on. Changes of the "
-    "in-sync set wait.",
-    "Compact and defragment etcd, then `etcdctl alarm disarm`.",
+    "etcd at {endpoint} is full: compact and defragment it, then run `etcdctl alarm disarm`: {fault}",
+    "The database of etcd has reached its quota and raised the alarm NOSPACE. A whole pair goes on, and its "
+    "lease is renewed. Nobody is promoted, included or excluded, and `switchover` is refused.",
+    "`etcdctl compact`, `etcdctl defrag --cluster`, then `etcdctl alarm disarm`. The pair goes on by itself.",
 )
 REFUSED = Code(
     "etcd-refused",

@@ -41,7 +41,7 @@ from understudy.shared.codes import Coded
 ANSWER = 1.0
 """Seconds that an endpoint may take for one call."""
 PROBE = 5.0
-"""Seconds without a question, after which etcd is asked whether it answers."""
+"""Seconds without a question that shows whether etcd takes writes, after which that is asked."""
 LONGEST = 1 << 20
 """Bytes of an answer."""
 LOGIN = 5.0
@@ -117,6 +117,8 @@ class EtcdDriver:
         self._leasing = asyncio.Lock()
         self._waiting = 0
         self._trouble: Coded | None = None
+        self._full: Coded | None = None
+        """By the last answer to a write, etcd has no space. The renewals of a primary do not show it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._probe: asyncio.TimerHandle | None = None
 
@@ -152,6 +154,8 @@ class EtcdDriver:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _probe_later(self) -> None:
         if self._probe is not None:
             self._probe.cancel()
         self._probe = self._loop.call_later(PROBE, self.start)
@@ -180,15 +184,19 @@ class EtcdDriver:
         try:
             async with self._leasing:  # there is one lease
                 if request.kind == "read":
-                    return await self._carry_out(renew(self._keys))
+                    return await self._carry_out(renew(self._keys), writes=False)
                 version = RecordVersion(*request.expected) if request.expected is not None else None
                 return await self._carry_out(swap(self._keys, version, request.record or {}))
         finally:
             self._waiting -= 1
 
-    async def _carry_out(self, procedure: Generator[Call, Json, EtcdAnswer]) -> tuple[EtcdAnswer, Coded]:
+    async def _carry_out(
+        self, procedure: Generator[Call, Json, EtcdAnswer], *, writes: bool = True
+    ) -> tuple[EtcdAnswer, Coded]:
         """Nothing that etcd answers stops the node. An answer that comes after that of a later question does
-        not change the status."""
+        not change the status. `writes`: its success shows that etcd takes writes."""
+        if writes:
+            self._probe_later()
         self._asked += 1
         number = self._asked
         try:
@@ -204,8 +212,13 @@ class EtcdDriver:
             said = codes.FAULT.say(endpoint=self._host(self._endpoint), fault=_line(error))
         if number > self._told:
             ok = said.code == codes.ANSWERS.name
-            self._told, self._trouble = number, None if ok else said
-            self._node.authority_stands(ok, said)
+            if said.code == codes.NO_SPACE.name:
+                self._full = said
+            elif ok and writes and answer.outcome == "done":
+                self._full = None
+            told = self._full if ok and self._full is not None else said
+            self._told, self._trouble = number, None if told.code == codes.ANSWERS.name else told
+            self._node.authority_stands(self._trouble is None, told)
         return answer, said
 
     async def _run(self, procedure: Generator[Call, Json, T]) -> T:

@@ -12,6 +12,9 @@ PREFIX/owner holds the owner, and is attached to a lease that the owner keeps al
 for its time to live, etcd deletes the key. Only the owner writes it, in the transaction that makes it the
 owner, or in one that finds the record unchanged.
 
+An etcd whose space is used up (alarm NOSPACE) still reads and keeps leases alive, but refuses writes and new
+leases. A read by which a node would hand over or be promoted must fail then, or nobody could serve after it.
+
 Source: etcd's API reference (v3), "KV", "Lease" and "gRPC gateway".
 """
 
@@ -113,15 +116,19 @@ _Leasing = Generator[Call, Json, bool]
 
 
 def read(keys: Keys) -> Procedure:
-    """What the register holds."""
-    held = yield from _look(keys)
+    """What the register holds, if a swap could be committed now. The transaction has a write in a branch that
+    is never taken: etcd refuses even that when it has no space, and to a user that may only read."""
+    never = {"key": _coded(keys.record_key), "target": "MOD", "mod_revision": "-1", "result": "EQUAL"}
+    write = _put(keys.record_key, "")
+    answer = yield Call(TXN, {"compare": [never], "success": [write], "failure": _reads(keys)})
+    held = _held(keys, answer.get("responses"))
     return replace(held.answer("done"), owner_gone=held.owner_gone)
 
 
 def renew(keys: Keys) -> Procedure:
-    """The same, asked by the owner of the record, which keeps its lease alive by it. The lease first: what is
-    read then was so while it held. An owner whose lease had run out, and that is still the owner, gets a
-    new one."""
+    """What the register holds, asked by the owner of the record, which keeps its lease alive by it. The lease
+    first: what is read then was so while it held. An owner whose lease had run out, and that is still the
+    owner, gets a new one. Needs no write otherwise."""
     new = yield from _keep_lease(keys)
     held = yield from _look(keys)
     for _ in range(TRIES):
@@ -162,8 +169,7 @@ def release(keys: Keys) -> Generator[Call, Json, None]:
 
 
 def _look(keys: Keys) -> _Looking:
-    reads = [_get(keys.record_key), _get(keys.owner_key)]
-    answer = yield Call(TXN, {"success": reads})
+    answer = yield Call(TXN, {"success": _reads(keys)})
     return _held(keys, answer.get("responses"))
 
 
@@ -172,7 +178,7 @@ def _transact(keys: Keys, revision: int, puts: list[Json]) -> Generator[Call, Js
     unchanged = {
         "key": _coded(keys.record_key), "target": "MOD", "mod_revision": str(revision), "result": "EQUAL"
     }  # fmt: skip
-    reads = [_get(keys.record_key), _get(keys.owner_key)]
+    reads = _reads(keys)
     answer = yield Call(TXN, {"compare": [unchanged], "success": [*puts, *reads], "failure": reads})
     if LEASE_LOST in answer:  # it ran out just now; nothing was written
         keys.lease = None
@@ -200,6 +206,10 @@ def _keep_lease(keys: Keys) -> _Leasing:
 
 
 # -- JSON
+
+
+def _reads(keys: Keys) -> list[Json]:
+    return [_get(keys.record_key), _get(keys.owner_key)]
 
 
 def _get(key: str) -> Json:

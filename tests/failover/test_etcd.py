@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
+import urllib.error
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +22,8 @@ from tests.tls import Authority
 from understudy.client import Consumer, Publisher
 
 ORDERS = kombu.Queue("orders", durable=True)
-TIMEOUT = "ha.failover_timeout=2s"
+FAILOVER = 2
+TIMEOUT = f"ha.failover_timeout={FAILOVER}s"
 
 
 def etcd_pair(folder: Path, endpoints: str, *settings: str) -> Pair:
@@ -47,6 +52,11 @@ def roles(pair: Pair) -> tuple[str, str]:
 
 def said(pair: Pair, name: str) -> str:
     return str(pair.answer(name).get("reason"))
+
+
+def until_told(pair: Pair, name: str, words: str) -> None:
+    """Its status has these words."""
+    pair.until(lambda: words in str(pair.answer(name)), f"{name} to say: {words}")
 
 
 class Load:
@@ -127,6 +137,74 @@ def test_members_of_etcd_die_one_by_one_then_all_and_nothing_is_lost(tmp_path: P
         etcd.start(0, 1, 2)
         load.more()
         assert pair.status(second) in ("active", "recovering")
+        load.all_is_there()
+
+
+@pytest.mark.system
+def test_etcd_is_compacted_and_defragmented_under_load_and_nothing_is_lost(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path) as etcd, whole(tmp_path, etcd) as (pair, first, second):
+        load = Load(pair)
+
+        def tend() -> None:
+            for _ in range(3):
+                for number in range(100):
+                    etcd.put("/other", f"{number}" * 1000)
+                etcd.compact()
+
+        with ThreadPoolExecutor(1) as pool:
+            tended = pool.submit(tend)
+            while not tended.done():
+                load.more()
+            tended.result()
+        assert roles(pair) == (first, second), "that is no reason to fail over"
+        pair.kill(first)
+        load.more()
+        assert pair.status(second) in ("active", "recovering")
+        etcd.compact()
+        pair.start(first)
+        pair.wait_for(first, "ready")
+        load.all_is_there()
+
+
+def fill(etcd: EtcdCluster) -> None:
+    """Until it refuses writes, and has raised the alarm."""
+    with pytest.raises(urllib.error.HTTPError, match="429"):
+        for number in itertools.count():
+            etcd.put(f"/other/{number}", "x" * 100_000)
+
+
+@pytest.mark.system
+def test_a_full_etcd_promotes_nobody_says_what_to_do_and_recovers_by_itself(tmp_path: Path) -> None:
+    quota = ["--quota-backend-bytes", str(1 << 20)]
+    with EtcdCluster(tmp_path, 1, quota) as etcd, whole(tmp_path, etcd) as (pair, first, second):
+        load = Load(pair)
+        load.more()
+        fill(etcd)
+        for name in (first, second):
+            until_told(pair, name, "etcd-no-space")
+            for _, out, _ in (pair.command("status", name), pair.controller(name, "status")):
+                told = " ".join(out.split())
+                assert "is full: compact and defragment it, then run `etcdctl alarm disarm`" in told
+        past_the_lease = time.monotonic() + 2.5 * FAILOVER
+        while time.monotonic() < past_the_lease:
+            load.more()
+        assert roles(pair) == (first, second), "the lease is renewed all the same"
+        code, _, err = pair.command("switchover", first)
+        assert code == 1 and "switchover-authority-away" in err and "database space exceeded" in err
+        load.more()
+        pair.kill(first)
+        until_told(pair, second, "the authority does not say who may serve: etcd at ")
+        code, _, err = pair.command("promote", second)
+        assert code == 1 and "promote-authority-fails" in err
+        assert pair.status(second) == "ready"
+        etcd.control("del", "/other", "--prefix")
+        etcd.compact()
+        assert pair.status(second) == "ready", "the alarm is still on"
+        etcd.control("alarm", "disarm")
+        load.more()
+        pair.start(first)
+        pair.wait_for(first, "ready")
+        assert all(pair.answer(name)["authority"]["ok"] for name in (first, second))
         load.all_is_there()
 
 

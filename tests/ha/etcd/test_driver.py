@@ -57,7 +57,11 @@ class Gateway:
             fault = "invalid auth token" if "Authorization" in request.headers else "user name is empty"
             code = 16 if "Authorization" in request.headers else 3
             return web.json_response({"error": fault, "message": fault, "code": code}, status=400)
-        answer = self.etcd.answer(Call(request.path, await request.json()))
+        call = Call(request.path, await request.json())
+        if self.etcd.refuses(call):
+            fault = "etcdserver: mvcc: database space exceeded"
+            return web.json_response({"error": fault, "message": fault, "code": 8}, status=429)
+        answer = self.etcd.answer(call)
         if LEASE_LOST in answer:
             fault = "etcdserver: requested lease not found"
             return web.json_response({"error": fault, "message": fault, "code": 5}, status=404)
@@ -196,6 +200,45 @@ def test_an_odd_answer_is_unknown_and_has_a_name(odd: tuple[int, str], code: Any
             gateway.odd = None
             assert await node.ask(driver, AuthorityRequest(2, "swap", None, RECORD)) == ["done"]
             assert node.stands[-1][0]
+
+    play(scenario)
+
+
+def test_a_full_etcd_keeps_the_lease_and_lets_nobody_take_over() -> None:
+    """A renewal succeeds, and is not taken for a sign that etcd takes writes again."""
+    renewal, look = AuthorityRequest(2, "read", renews=True), AuthorityRequest(3, "read")
+
+    async def scenario() -> None:
+        async with running() as (node, driver, (gateway,)):
+            assert await node.ask(driver, FIRST, renewal) == ["done", "done"]
+            assert node.stands[-1][0], "it is not known yet"
+            gateway.etcd.full = True
+            assert await node.ask(driver, look) == ["unknown"]
+            assert "database space exceeded" in node.reasons[3]
+            for number in (4, 5):
+                assert await node.ask(driver, AuthorityRequest(number, "read", renews=True)) == ["done"]
+                assert (node.stands[-1][0], node.stands[-1][1].code) == (False, codes.NO_SPACE.name)
+            other = AuthorityRequest(6, "swap", None, RECORD)
+            assert await node.ask(driver, other) == ["conflict"] and not node.stands[-1][0]
+            gateway.etcd.full = False
+            assert await node.ask(driver, AuthorityRequest(7, "read")) == ["done"] and node.stands[-1][0]
+
+    play(scenario)
+
+
+def test_a_full_etcd_is_noticed_while_the_primary_only_renews(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "PROBE", 0.1)
+
+    async def scenario() -> None:
+        async with running() as (node, driver, (gateway,)):
+            assert await node.ask(driver, FIRST) == ["done"]
+            for full in (True, False):
+                gateway.etcd.full = full
+                number = 10 if full else 10_000
+                async with asyncio.timeout(DEADLINE):
+                    while node.stands[-1][0] is full:
+                        number += 1
+                        await node.ask(driver, AuthorityRequest(number, "read", renews=True))
 
     play(scenario)
 

@@ -23,7 +23,8 @@ class Entry:
 
 @dataclass
 class VirtualEtcd:
-    """`now`: its clock, which tests set. As in etcd, a key goes with the lease that it is attached to."""
+    """`now`: its clock, which tests set. As in etcd, a key goes with the lease that it is attached to.
+    `full`: its space is used up; whoever calls asks `refuses` first."""
 
     now: float = 0.0
     revision: int = 1
@@ -31,6 +32,12 @@ class VirtualEtcd:
     leases: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By id: time to live, and when it runs out."""
     granted: int = 7000
+    full: bool = False
+
+    def refuses(self, call: Call) -> bool:
+        """For want of space. As in etcd: a new lease, and any transaction that might write."""
+        operations = [*call.body.get("success", []), *call.body.get("failure", [])]
+        return self.full and (call.path == GRANT or any("request_put" in each for each in operations))
 
     def answer(self, call: Call) -> Json:
         self._expire()
