@@ -12,12 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import kombu
+import pika
 import pytest
 
 from tests.failover.nodes.etcd import EtcdCluster, coded
-from tests.failover.nodes.pair import PATIENCE, Pair
+from tests.failover.nodes.machine_clock import set_machine_clock
+from tests.failover.nodes.pair import PATIENCE, Pair, channel_of
 from tests.tls import Authority
 from understudy.client import Consumer, Publisher
 
@@ -206,6 +209,47 @@ def test_a_full_etcd_promotes_nobody_says_what_to_do_and_recovers_by_itself(tmp_
         pair.wait_for(first, "ready")
         assert all(pair.answer(name)["authority"]["ok"] for name in (first, second))
         load.all_is_there()
+
+
+@pytest.mark.system
+def test_clocks_jump_by_an_hour_and_nobody_fails_over_and_nothing_expires_early(tmp_path: Path) -> None:
+    hour, twenty_minutes = 3600, 20 * 60_000
+    with EtcdCluster(tmp_path, 1) as etcd, whole(tmp_path, etcd) as (pair, first, second):
+        load, epoch = Load(pair), pair.answer(first)["epoch"]
+        with channel_of(pair, first) as channel:
+            channel.confirm_delivery()
+            for queue in ("lasting", "brief"):
+                channel.queue_declare(queue, durable=True)
+
+            def publish(queue: str, milliseconds: int) -> None:
+                properties = pika.BasicProperties(delivery_mode=2, expiration=str(milliseconds))
+                channel.basic_publish("", queue, b"it expires", properties)
+
+            publish("lasting", twenty_minutes)
+            for of_etcd, of_first, of_second in ((hour, 0, 0), (-hour, hour, 0), (0, -hour, hour)):
+                etcd.set_clock(of_etcd)
+                set_machine_clock(pair.brokers[first].pid, of_first)
+                set_machine_clock(pair.brokers[second].pid, of_second)
+                if of_first != of_second:
+                    until_told(pair, first, f"the clock of {second} is ")
+                publish("lasting", twenty_minutes)
+                publish("brief", 500)
+                past_the_lease = time.monotonic() + 1.5 * FAILOVER
+                while time.monotonic() < past_the_lease:
+                    load.more()
+                assert roles(pair) == (first, second), "a clock is no reason to fail over"
+                assert depth(channel, "brief") == 0, "it does not expire late either"
+            assert depth(channel, "lasting") == 4
+        assert pair.answer(first)["epoch"] == epoch, "nobody was promoted meanwhile"
+        pair.kill(first)
+        load.more()
+        with channel_of(pair, second) as channel:
+            assert depth(channel, "lasting") == 4, "the new primary goes on from the old one's clock"
+        load.all_is_there()
+
+
+def depth(channel: Any, queue: str) -> int:
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
 @pytest.mark.system

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from tests.deploy.tools import require
 from tests.failover.nodes.cluster import PATIENCE
+from tests.failover.nodes.machine_clock import set_machine_clock
 from tests.ports import free_ports
 
 _GLANCE = 0.02
@@ -94,6 +95,11 @@ class EtcdCluster:
     def thaw(self, *members: int) -> None:
         for number in members:
             self._running[number].send_signal(signal.SIGCONT)
+
+    def set_clock(self, seconds: int) -> None:
+        """Of all members that run: so much later than it is."""
+        for process in self._running.values():
+            set_machine_clock(process.pid, seconds)
 
     def call(self, path: str, body: Json, token: str = "") -> Json:
         """Ask the first member that runs. Raises OSError."""
