@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from broker.errors import AccessRefused
-from ha.core.wire.peer_message import LARGEST, PeerMessage
+from ha.core.errors import LinkError
+from ha.core.wire.peer_message import LARGEST, PeerMessage, parse_peer_message
 from tests.bad_inputs.test_link import Liar
 from tests.ha.client import Client
 from tests.ha.election.pair.test_controller import up
@@ -155,3 +156,26 @@ def test_only_exclusive_queues_and_no_exchanges_are_bound_and_nothing_is_forward
     vhost.declare_exchange("x", "topic", durable=True, arguments={"alternate-exchange": "amq.peer"})
     assert vhost.route("x", "nowhere").queues == ()
     assert console.news() == []
+
+
+@pytest.mark.parametrize("text", [
+    '{"key": "%s", "from": "x", "cluster": "c", "body": {}}' % ("\U0001f600" * 100),
+    '{"key": "k", "from": "x", "cluster": "c", "body": {"x": NaN}}',
+    '{"key": "k", "from": "x", "cluster": "c", "body": {"x": -Infinity}}',
+])  # fmt: skip
+def test_a_key_too_long_and_what_is_no_json_are_refused(text: str) -> None:
+    with pytest.raises(LinkError):
+        parse_peer_message(text.encode())
+
+
+def test_a_node_with_a_long_name_is_told_under_a_key_that_fits() -> None:
+    pair = up()
+    a, b = pair.hosts
+    pair.kill(b)
+    b.called = "\U0001f600" * 100
+    console = Console(a, "controller.#")
+    pair.start(b)
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.2)
+    assert console.news()
+    assert max(len(envelope.routing_key.encode()) for _, envelope, _ in console.queue.held_entries()) <= 255

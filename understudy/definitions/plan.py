@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from broker.model.history.value_codec import canonical
-from broker.model.routing.exchange import BUILT_IN
+from broker.model.routing.exchange import BUILT_IN, PEERS
 from broker.model.values import ExchangeType
 from understudy.definitions.entries import NOUNS, PLURALS, Entry, entries_of, there_of, vhosts_of
 from understudy.definitions.export import PRODUCT
@@ -209,6 +209,7 @@ def _bindings(
             known.add((item.vhost, kind_of(item)[:-1], item.name))
     taken: list[BindingDefinition] = []
     loose: list[str] = []
+    for_nodes: list[str] = []
     for number, binding in enumerate(file.bindings):
         if binding.vhost not in here or _is_default(binding):
             continue
@@ -217,7 +218,12 @@ def _bindings(
             (binding.vhost, binding.destination_type, binding.destination),
         )
         missing = [end for end in ends if end not in known]
-        if not missing:
+        if (PEERS, "exchange") in (
+            (binding.source, "exchange"),
+            (binding.destination, binding.destination_type),
+        ):
+            for_nodes.append(f"{binding.destination} to {binding.source}")
+        elif not missing:
             taken.append(binding)
         elif all(end in skipped for end in missing):
             loose.append(f"{binding.destination} to {binding.source}")
@@ -228,6 +234,7 @@ def _bindings(
             what = f"no {kind} '{shown(name)}'" if name else "no binding to the default exchange"
             raise DefinitionsError(f"{where}: {what} in the file or on the broker")
     _leave(plan, "binding", loose, "its source or destination is not imported")
+    _leave(plan, "binding", for_nodes, f"{PEERS} is for the nodes of the pair")
     return taken
 
 

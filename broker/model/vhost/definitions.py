@@ -388,8 +388,8 @@ class Definitions(Topology):
         """queue.bind. Raises NotFound, ResourceLocked, AccessRefused (default exchange),
         PreconditionFailed."""
         target = self.queue(queue, owner=owner)
-        if exchange == PEERS and not target.exclusive:
-            raise AccessRefused(f"only exclusive queues may be bound to '{PEERS}', not queue '{queue}'")
+        if exchange == PEERS:
+            _check_watcher(target)
         return self._bind(self._source(exchange), target, routing_key, arguments)
 
     def unbind_queue(
@@ -461,6 +461,16 @@ class Definitions(Topology):
         self.remove_binding(binding)
         self._end_unbound([source])
         return binding.scope
+
+
+def _check_watcher(queue: Queue) -> None:
+    """What the nodes of a pair say goes to no other queue or exchange. Raises AccessRefused."""
+    if not queue.exclusive:
+        raise AccessRefused(f"only exclusive queues may be bound to '{PEERS}', not queue '{queue.name}'")
+    if queue.rules.dead_letter_exchange is not None:
+        raise AccessRefused(
+            f"queue '{queue.name}' has a dead-letter exchange: no such queue may be bound to '{PEERS}'"
+        )
 
 
 def _checked(arguments: Arguments | None) -> Arguments:

@@ -15,7 +15,7 @@ from broker.model.history.records import EnqueueRun, Entry, Envelope, Unrouted
 from broker.model.queue.arguments import OverflowRule
 from broker.model.queue.queue import Queue
 from broker.model.queue.removals import COPIES, LOOKED, Death, RuledQueue, Search, work_of
-from broker.model.routing.exchange import PEERS
+from broker.model.routing.exchange import PEERS, Exchange
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
 from broker.model.values import DYING, Need, Reason, Scope
@@ -176,11 +176,15 @@ class Enqueueing(Definitions):
 
     # -- dead letters
 
+    def _dead_letter_exchange(self, queue: RuledQueue) -> Exchange | None:
+        """The exchange that takes the queue's dead letters, if there is one that clients may use."""
+        name = queue.rules.dead_letter_exchange
+        return self.exchanges.get(name) if name is not None and name != PEERS else None
+
     def find_dead_route(self, queue: RuledQueue, entry: Entry, reason: Reason) -> Steps[DeadRoute | None]:
         """Look up in pieces where a message of `queue` would go as a dead letter. None: nowhere."""
-        name = queue.rules.dead_letter_exchange
-        exchange = self.exchanges.get(name) if name is not None else None
-        if exchange is None or name == PEERS:
+        exchange = self._dead_letter_exchange(queue)
+        if exchange is None:
             return None
         _, envelope, raw = entry
         key = self._dead_key(queue, envelope)
@@ -204,8 +208,7 @@ class Enqueueing(Definitions):
         As in RabbitMQ, a message is not routed if the exchange does not exist or routes it to no queue, if
         all targets would close a cycle without a rejection, or if they are full and refuse.
         """
-        name = queue.rules.dead_letter_exchange
-        exchange = self.exchanges.get(name) if name is not None else None
+        exchange = self._dead_letter_exchange(queue)
         if exchange is None:
             return [], list(entries)
         moved: list[Entry] = []

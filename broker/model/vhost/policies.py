@@ -15,7 +15,7 @@ from broker.model.policy import Policy
 from broker.model.queue.arguments import QueueRules, rules_of, value_fault
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
-from broker.model.routing.exchange import Exchange
+from broker.model.routing.exchange import PEERS, Exchange
 from broker.model.vhost.directory import Directory
 from broker.model.vhost.policy_rules import ALTERNATE, QUEUE_KEYS
 from broker.model.vhost.topology import Topology
@@ -131,10 +131,10 @@ def _set_queue_policy(
 
 
 def _set_exchange_policy(exchange: Exchange, policy: Policy | None) -> bool:
-    """Set an exchange's policy. Returns whether its alternate exchange changed. The default exchange never
-    has one."""
+    """Set an exchange's policy. Returns whether its alternate exchange changed. The default exchange and
+    that between the nodes of a pair never have one."""
     exchange.ruled_by = policy
-    if not exchange.name:
+    if not exchange.name or exchange.name == PEERS:
         return False
     before = exchange.alternate
     exchange.alternate = alternate_under(exchange.arguments, {} if policy is None else policy.definition)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 
 from broker.model.queue.arguments import value_fault
+from broker.model.routing.exchange import PEERS
 
 APPLY_TO = {
     "all": frozenset(("queues", "exchanges")),
@@ -31,6 +32,7 @@ QUEUE_KEYS = {
     "delivery-limit": "x-delivery-limit",
 }
 """Keys for queues, with the equivalent argument."""
+DEAD_LETTERS = "dead-letter-exchange"
 ALTERNATE = "alternate-exchange"
 """The key for exchanges."""
 WITHOUT_EFFECT = frozenset((
@@ -67,6 +69,8 @@ def wrong_value(definition: Mapping[str, object]) -> tuple[str, str] | None:
 
 
 def _value_fault(key: str, value: object) -> str | None:
+    if value == PEERS and key in (ALTERNATE, DEAD_LETTERS):
+        return f"exchange '{PEERS}' is for the nodes of the pair"
     if key in QUEUE_KEYS:
         return value_fault(QUEUE_KEYS[key], value)
     return "not a string" if key == ALTERNATE and not isinstance(value, str) else None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from ha.core.errors import LinkError
 from ha.core.record.in_sync_record import count, label
 
 LARGEST = 3072
 """Octets of one message: it fits the smallest frame, and into one of `amq.peer`."""
-LONGEST_KEY = 200
+LONGEST_KEY = 255
+"""Octets of a routing key (AMQP 0-9-1, short string)."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,9 +48,9 @@ def parse_peer_message(payload: bytes) -> PeerMessage:
     if len(payload) > LARGEST:
         raise LinkError(f"a message of {len(payload)} octets between peers, and {LARGEST} are the most")
     try:
-        told = json.loads(payload)
+        told = json.loads(payload, parse_constant=_no_number)
         key, body = label(told["key"]), told["body"]
-        if not key or len(key) > LONGEST_KEY or not isinstance(body, dict):
+        if not 0 < len(key.encode()) <= LONGEST_KEY or not isinstance(body, dict):
             raise ValueError("no key, or no body")
         asks, answers = told.get("asks"), told.get("answers")
         return PeerMessage(
@@ -58,3 +59,8 @@ def parse_peer_message(payload: bytes) -> PeerMessage:
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise LinkError(f"a message between peers that cannot be read: {error!r}") from error
+
+
+def _no_number(text: str) -> NoReturn:
+    """Python's JSON has more numbers than JSON."""
+    raise ValueError(f"{text} is not JSON")

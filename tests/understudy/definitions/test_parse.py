@@ -300,6 +300,23 @@ def test_built_in_objects_are_skipped_and_reserved_names_are_named() -> None:
     ]
 
 
+def test_the_exchange_between_the_nodes_of_a_pair_is_neither_made_nor_bound() -> None:
+    file = file_of(
+        exchanges=[exchange("amq.peer", type="topic"), exchange("e")],
+        queues=[queue()],
+        bindings=[
+            binding("amq.peer", "q"),
+            binding("amq.peer", "e", destination_type="exchange"),
+            binding("e", "amq.peer", destination_type="exchange"),
+        ],
+    )
+    plan = plan_of(file, HERE)
+    assert names(plan) == ["exchange 'e'", "queue 'q'"]
+    assert texts(plan) == [
+        "3 bindings (q to amq.peer, e to amq.peer, amq.peer to e): amq.peer is for the nodes of the pair"
+    ]
+
+
 @pytest.mark.parametrize(
     ("wrong", "fault"),
     [
