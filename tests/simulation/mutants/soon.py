@@ -37,7 +37,6 @@ OTHERS = (
     "let clients in at a backup",
     "lose a message of a snapshot",
     "never tell the joiner that it is in",
-    "one silent route makes the member offline",
     "route regardless of the key",
     "snapshot first, guard later",
     "tell nobody of an exclusion",
