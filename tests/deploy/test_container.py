@@ -81,7 +81,7 @@ def test_the_pair_of_the_compose_file_has_settings_that_are_good(
         monkeypatch.setenv(key, re.sub(r"\$\{\w+:\?[^}]*\}", "word", value))
     settings = load(None)
     assert settings.broker.name == service["hostname"] == name
-    assert [str(address) for address in settings.ha.brokers] == [
+    assert [str(first) for first, *_ in settings.ha.brokers] == [
         f"{other}:5672" for other in paper["services"]
     ]
     users = {user.name: user for user in users_of(settings)}

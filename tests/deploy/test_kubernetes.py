@@ -166,7 +166,7 @@ def test_the_configuration_is_that_of_one_pair(monkeypatch: pytest.MonkeyPatch) 
         found = settings(name, monkeypatch)
         assert found.broker.name == name and found.ha.authority == "etcd"
         service = one("StatefulSet")["spec"]["serviceName"]
-        assert [str(address) for address in found.ha.brokers] == [f"{each}.{service}:5672" for each in pods()]
+        assert [str(first) for first, *_ in found.ha.brokers] == [f"{each}.{service}:5672" for each in pods()]
         users = {user.name: user for user in users_of(found)}
         assert users.keys() == {"operator", "ha"} and not any(user.loopback_only for user in users.values())
         assert found.ha.password == WORDS["ha-password"]

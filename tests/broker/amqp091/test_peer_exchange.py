@@ -9,6 +9,7 @@ from broker.model.values import ROOT
 from broker.model.vhost.policy_rules import policy_fault
 from tests.broker.amqp091.test_access import told
 from tests.broker.amqp091.wire import Raw, World
+from tests.builds import PURE_ONLY
 
 WATCH = {"queue": "own", "exchange": "amq.peer", "routing_key": "#"}
 
@@ -30,6 +31,7 @@ def test_no_policy_may_name_it(key: str) -> None:
     assert "is for the nodes of the pair" in (policy_fault({key: "amq.peer"}) or "")
 
 
+@PURE_ONLY
 def test_a_policy_that_names_it_all_the_same_sends_no_dead_letters_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
