@@ -46,11 +46,6 @@ class Peerings:
         """Addresses of the brokers of the pair."""
         return [peering.address for peering in self._all if peering.kind is PeeringKind.PAIR]
 
-    @property
-    def followed(self) -> list[str]:
-        """Addresses of the brokers whose queues are followed here."""
-        return [peering.address for peering in self._all if peering.kind is PeeringKind.MIRROR]
-
     def add(
         self, brokers: list[tuple[str, int]], login: PeeringLogin, inbox: Inbox, kind: PeeringKind
     ) -> None:
@@ -111,7 +106,7 @@ class Peerings:
         return wanted
 
     def status(self) -> list[dict[str, Any]]:
-        """Each peering for people: `address`, `login`, `vhost`, `tls`, `state`, `failures`, `error`."""
+        """Each peering for people, as docs/reference/http-api.md lists it."""
         return [
             {
                 "address": peering.address, "of": peering.kind.value,

@@ -49,7 +49,7 @@ def test_it_goes_nowhere_in_the_clear_and_the_answer_says_what_to_set(address: s
         assert answer == codes.MIRROR_IN_CLEAR.say(address=address, fault=IN_CLEAR).answer()
     assert "ha.tls" in IN_CLEAR
     assert "auth.allow_plain_without_tls" in IN_CLEAR
-    assert mirrors.b.running.peerings.followed == []
+    assert mirrors.b.running.peerings.status() == []
     assert not mirrors.b.running.vhost.queues
 
 
@@ -87,7 +87,7 @@ def test_a_mirror_that_lost_its_tls_setting_waits_and_says_why() -> None:
     b.log.clear()
     mirrors.start(b)
     mirrors.run(1.0)
-    assert b.running.peerings.followed == []
+    assert b.running.peerings.status() == []
     why = f"far.example:5000: {IN_CLEAR}"
     assert (mirrors.line["state"], mirrors.line["error"]) == ("connecting", why)
     assert b.log.count(f"replication of queue 'q': connecting: {why}") == 1

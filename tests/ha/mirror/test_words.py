@@ -21,7 +21,7 @@ def refused(mirrors: Mirrors, **more: Any) -> str:
     answer = mirrors.ask(mirrors.b, "replicate", 20.0, **asked)
     assert not answer["ok"], answer
     assert "\n" not in answer["reason"]
-    assert mirrors.b.running.peerings.followed == []
+    assert mirrors.b.running.peerings.status() == []
     return str(answer["reason"])
 
 
