@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from broker.amqp091.codec.frames import HEADER, body_frames, frame
 from broker.model.routing.exchange import EVENTS, PEERS
 from ha.core.effects import Announce, Publish
+from ha.core.wire.peer_message import key_of
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhosts import VirtualHosts
@@ -43,7 +44,7 @@ def announce(node: Announcer, effect: Announce) -> None:
     """Publish the event, if this node serves. Without a bound queue nothing happens."""
     if not node.vhosts.serving:
         return
-    _publish(node, EVENTS, f"{effect.event}.{effect.name}", effect.event, _document(node, effect))
+    _publish(node, EVENTS, key_of(effect.event, effect.name), effect.event, _document(node, effect))
 
 
 def show(node: Announcer, effect: Publish) -> None:

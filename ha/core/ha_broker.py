@@ -56,13 +56,12 @@ from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
 from ha.core.wire.hello import serving_peer
 from ha.core.wire.link import Method
+from ha.core.wire.peer_message import key_of
 from understudy.shared.codes import Coded
 
 JOINING_POLL = 0.2
 """Seconds between two hellos on one connection while this node looks for a primary."""
 UNLESS = ", unless only this node can serve"
-LONGEST_NAME = 200
-"""Octets of this node's name in a routing key."""
 CALM_POLL = 1.0
 """The same while all is well: how a forgotten primary learns of a newer one."""
 
@@ -325,8 +324,7 @@ class HaBroker:
         told: dict[str, Any] = {"status": self.status.value, "clients": clients, "epoch": self.epoch}
         if self.pair is not None:
             told |= {"role": self.pair.role.value, "state": state, "votes": self.pair.votes}
-        name = self._me.name.encode()[:LONGEST_NAME].decode("utf-8", "ignore")
-        self.messages.publish(f"controller.{name}", told)
+        self.messages.publish(key_of("controller", self._me.name), told)
 
     def _other_is_gone(self) -> bool:
         return self.pair is not None and bool(self.pair.gone(self._clocks.now))

@@ -174,8 +174,12 @@ def test_a_node_with_a_long_name_is_told_under_a_key_that_fits() -> None:
     pair.kill(b)
     b.called = "\U0001f600" * 100
     console = Console(a, "controller.#")
+    pair.declare(a, "events")
+    a.running.vhost.bind_queue("events", "amq.failover", "#", owner=pair)
     pair.start(b)
     pair.until(lambda: b.status == "ready")
     pair.run(0.2)
-    assert console.news()
-    assert max(len(envelope.routing_key.encode()) for _, envelope, _ in console.queue.held_entries()) <= 255
+    events = a.running.vhost.queues["events"]
+    assert console.news() and events.message_count
+    for queue in (console.queue, events):
+        assert max(len(envelope.routing_key.encode()) for _, envelope, _ in queue.held_entries()) <= 255

@@ -15,6 +15,11 @@ LONGEST_KEY = 255
 """Octets of a routing key (AMQP 0-9-1, short string)."""
 
 
+def key_of(event: str, name: str) -> str:
+    """The routing key of a node's event: `event.name`, without the end of a name that is too long for it."""
+    return f"{event}.{name}".encode()[:LONGEST_KEY].decode("utf-8", "ignore")
+
+
 @dataclass(slots=True, frozen=True)
 class PeerMessage:
     """`key`: its routing key; `sender`: a node's name. `asks`: the number of a request that wants an answer;

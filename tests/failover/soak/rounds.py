@@ -64,6 +64,7 @@ class Options:
     """Messages a second of each publisher of the kit."""
     ack_timeout: float = 1.0
     lease: float = 1.5
+    failover_timeout: float = 2.0
     lab: bool = False
     """Each node in a network namespace of its own."""
     spark: bool = True
@@ -199,8 +200,10 @@ class Rounds:
                 stack.enter_context(lab.inside())
                 places, login, host = lab.places(), namespaces.LOGIN, namespaces.HUB_ADDRESS
                 settings += namespaces.SETTINGS
+            if o.authority != "manual":
+                settings.append(f"ha.failover_timeout={o.failover_timeout:g}s")
             if o.roles:
-                settings += ["ha.authority=pair", "ha.failover_timeout=2s"]
+                settings.append("ha.authority=pair")
             if o.authority == "witness":
                 at = HostPort(host, free_ports(1)[0])
                 witness = Cluster(
@@ -214,7 +217,6 @@ class Rounds:
                 settings += [
                     "ha.authority=etcd",
                     f"ha.etcd.endpoints={etcd.listed}",
-                    "ha.failover_timeout=2s",
                 ]
             addresses = ",".join(str(place.address) for place in places.values())
             traffic = stack.enter_context(Traffic(addresses, login, folder / "clients", o.rate))
@@ -307,6 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=150.0, help="messages a second of each publisher (150)")
     parser.add_argument("--ack-timeout", type=float, default=1.0, help="seconds (1)")
     parser.add_argument("--lease", type=float, default=1.5, help="seconds (1.5)")
+    parser.add_argument("--failover-timeout", type=float, default=2.0, help="seconds (2); not of manual")
     parser.add_argument("--authority", choices=("manual", "pair", "witness", "etcd"), default="manual")
     parser.add_argument("--namespaces", choices=("auto", "yes", "no"), default="auto")
     parser.add_argument("--no-spark", action="store_true", help="only the clients' own counts")
@@ -320,8 +323,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lab = _wants_lab(told.namespaces, faults)
     options = Options(
         told.rounds, secrets.randbelow(2**31) if told.seed is None else told.seed, faults, told.nodes,
-        told.every, told.rate, told.ack_timeout, told.lease, lab, not told.no_spark, told.authority,
-        told.folder,
+        told.every, told.rate, told.ack_timeout, told.lease, told.failover_timeout, lab, not told.no_spark,
+        told.authority, told.folder,
     )  # fmt: skip
     return _run(options)
 

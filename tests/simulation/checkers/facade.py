@@ -8,6 +8,7 @@ heard(machine, sentence)     it has logged that
 paused, resumed(machine)     the process is frozen: no tick, no timer, no read until it is resumed
 isolated, rejoined(machine)  no byte passes between it and any other node or the register, until it does
 declared()                   the topology is there, whoever is to hear of events is bound
+tried(address)               a client asks a node to be let in, after its login
 forced(machine, over)        an operator is about to promote it with `force_lossy`; `over`: it was refused
 quiet_point(primary, backups)  nothing is on its way, `backups` are all ready and in the record
 end(memory_lost)             the queues are drained; `memory_lost`: instants at which no node was running,
@@ -45,6 +46,7 @@ from tests.simulation.checkers.primary.compatibility import Compatibility4
 from tests.simulation.checkers.primary.forced import Forced1
 from tests.simulation.checkers.primary.handovers import Handovers6
 from tests.simulation.checkers.primary.one_primary import Backwards10, Serving8and9, check_whole_27
+from tests.simulation.checkers.primary.own_accord import OwnAccord11
 from tests.simulation.checkers.primary.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion, Records, Register
 from tests.simulation.clients.mover import Mover
@@ -55,6 +57,7 @@ from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import entries, queues_of
 from tests.simulation.harness.journal import Journal
 from tests.simulation.harness.machines.machine import Machine
+from tests.simulation.harness.network import Address
 from tests.simulation.harness.plan import Plan
 
 DEQUEUES = 30
@@ -74,6 +77,7 @@ class Checkers:
         self, clock: Clock, plan: Plan, machines: Sequence[Machine], journal: Journal,
         publishers: Mapping[str, Publisher], movers: Mapping[str, Mover],
         rule_users: Sequence[RuleUser], register: Register | None, registrar: Registrar,
+        asked: Mapping[str, float],
     ) -> None:  # fmt: skip
         self.clock = clock
         self.plan = plan
@@ -96,6 +100,7 @@ class Checkers:
         self.promotions = Promotions11and19(
             machines, self.records, journal, links, plan.timing, follows_silence=by_itself
         )  # fmt: skip
+        self.own_accord = OwnAccord11(clock, machines, self.records, asked) if by_itself else None
         self.deliveries = Deliveries17and20and21and23(journal)
         self.single_active = SingleActive21(journal)
         self.troubles = Troubles(machines, register)
@@ -140,6 +145,8 @@ class Checkers:
         self.compared.started(machine)
         self.divergent.started(machine)
         self.expiry.started(machine)
+        if self.own_accord is not None:
+            self.own_accord.back(machine)
 
     def killed(self, machine: Machine) -> None:
         self.troubles.resumed(machine, self.clock.now)
@@ -150,6 +157,8 @@ class Checkers:
         self.divergent.contents.note(machine)
         self.promotions.dies(machine, self.divergent.dropped(machine))
         self.records.died(machine)
+        if self.own_accord is not None:
+            self.own_accord.left(machine)
         if self.journal.binding:
             self.cold_starts.killed(machine)
 
@@ -172,6 +181,8 @@ class Checkers:
             self.divergent.tick(machine)
             self.compatibility.tick(machine)
             self.promotions.tick(machine)
+            if self.own_accord is not None:
+                self.own_accord.tick(machine)
             self.held.tick(machine, self.clock.now)
             self.temporaries.tick(machine)
             self.dating.tick(machine)
@@ -194,18 +205,24 @@ class Checkers:
         self.compared.heard(machine, sentence)
         self.divergent.heard(machine, sentence)
         self.promotions.heard(machine, sentence)
+        if self.own_accord is not None:
+            self.own_accord.heard(machine, sentence)
 
     def paused(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now
         self.troubles.paused(machine, self.clock.now)
         self.frozen.paused(machine, self.clock.now)
         self.expiry.paused(machine)
+        if self.own_accord is not None:
+            self.own_accord.left(machine)
 
     def resumed(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now
         self.troubles.resumed(machine, self.clock.now)
         self.frozen.resumed(machine, self.clock.now)
         self.temporaries.resumed()
+        if self.own_accord is not None:
+            self.own_accord.back(machine)
 
     def declared(self) -> None:
         self.events.declared()
@@ -213,6 +230,11 @@ class Checkers:
     def forced(self, machine: Machine, *, over: bool = False) -> None:
         self.promotions.force(machine.name, over=over)
         self.forces.force(machine, over=over)
+
+    def tried(self, address: Address) -> None:
+        """A client has logged in at a node, and asked to be let in."""
+        if self.own_accord is not None:
+            self.own_accord.tried(address)
 
     def quiet_point(self, primary: Machine, backups: Sequence[Machine]) -> None:
         check_whole_27(primary, backups, self.machines)
@@ -257,6 +279,8 @@ class Checkers:
         self.counts["ends of history looked for after a start"] = self.remembered.checked
         self.counts["cold starts tried in another order"] = self.cold_starts.tried
         self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked
+        if self.own_accord is not None:
+            self.counts["takeovers judged by who had come"] = self.own_accord.checked
         self.counts["deliveries while another consumer waited its turn"] = self.single_active.checked
         self.counts["turns of a single active consumer"] = self.single_active.taken_over
         self.counts["acked messages that came back"] = self.acked.checked

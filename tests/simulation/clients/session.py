@@ -226,6 +226,8 @@ class Session:
             )
             + wire.method(0, "connection.open", vhost=self.vhost)
         )
+        if "capabilities" not in self._properties:
+            self.network.on_client(self.address)
         if self.heartbeat:
             self.clock.after(self.heartbeat / 2, self._beat)
 

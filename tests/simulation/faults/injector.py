@@ -14,7 +14,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.clients.actors import Actor
-from tests.simulation.faults.clients import ask_promotion, demote_new_primary, stall_reader, switch_over
+from tests.simulation.faults.clients import (
+    ask_promotion,
+    demote_new_primary,
+    kill_unseen,
+    order_passive,
+    stall_reader,
+    switch_over,
+)
 from tests.simulation.faults.cluster import (
     break_switch,
     edit_cib,
@@ -60,7 +67,7 @@ PROMOTION_LOOK = 0.01
 LOOK = 0.05
 """Seconds between two looks whether the next fault may come."""
 
-Act = Callable[["Saboteur", FaultPlan, Random], None]
+Act = Callable[["Saboteur", FaultPlan, Random], object]
 
 ACTS: dict[Fault, Act] = {
     Fault.KILL_PRIMARY: kill_primary,
@@ -103,6 +110,8 @@ ACTS: dict[Fault, Act] = {
     Fault.KILL_NEW_PRIMARY: kill_new_primary,
     Fault.SPOIL_COPY: spoil_copy,
     Fault.CUT_NETWORK: cut_network,
+    Fault.ORDER_PASSIVE: order_passive,
+    Fault.KILL_UNSEEN: kill_unseen,
 }
 
 

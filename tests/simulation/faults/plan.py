@@ -51,11 +51,22 @@ class Fault(enum.Enum):
     STOP_TARGET = "stop a backup for a while, and kill the primary meanwhile"
     KILL_NEW_PRIMARY = "kill the primary, and the new one while members of its record catch up"
     CUT_NETWORK = "cut one of two networks between the nodes"
+    ORDER_PASSIVE = "an operator orders nodes to stand by, while none serves"
+    KILL_UNSEEN = "kill the primary while no client gets through to any node"
     SPOIL_COPY = "a backup does not apply a dequeue, and nobody is told"
 
 
 CUTS = frozenset(
-    (Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH, Fault.FORCE, Fault.CUT_NETWORK)
+    (
+        Fault.PARTITION,
+        Fault.USURP,
+        Fault.SPLIT_IN_WRITE,
+        Fault.BREAK_SWITCH,
+        Fault.FORCE,
+        Fault.CUT_NETWORK,
+        Fault.ORDER_PASSIVE,
+        Fault.KILL_UNSEEN,
+    )
 )
 """In which ways between hosts are cut: what was under way there comes late, once they are mended."""
 
@@ -235,6 +246,16 @@ def draw_cut_networks(rng: Random, faults: tuple[FaultPlan, ...]) -> tuple[Fault
         )
         cut = FaultPlan(f"network{n + 1}", Fault.CUT_NETWORK, When.PAIR, share, pause, length)
         plans.insert(rng.randint(0, len(plans)), cut)
+    return tuple(plans)
+
+
+def draw_unseen(rng: Random, faults: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
+    """The same, and among them the end of a primary that no client sees, perhaps with an order after it."""
+    plans = list(faults)
+    share, pause, length = rng.random(), 0.02 * rng.random(), rng.choice((0.01, 0.2, 1.0)) * rng.random()
+    kind = rng.choice((Fault.ORDER_PASSIVE, Fault.KILL_UNSEEN))
+    order = FaultPlan("unseen", kind, When.PAIR, share, pause, length)
+    plans.insert(rng.randint(0, len(plans)), order)
     return tuple(plans)
 
 

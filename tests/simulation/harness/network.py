@@ -290,6 +290,8 @@ class Network:
         self.troubled = False
         """There are cuts, or hosts that are down."""
         self.held: list[End] = []
+        self.on_client: Callable[[Address], None] = lambda address: None
+        """Told when a client that is no operator, after its login, asks at that address to be let in."""
         self.on_change: Callable[[], None] = lambda: None
         """Told when hosts or ways have come or gone."""
         self._serials: Counter[str] = Counter()

@@ -68,10 +68,13 @@ class Management:
         self.promotions = 0
         self.switchovers = 0
         self.refusals: list[str] = []
+        self.asked: dict[str, float] = {}
+        """When each machine was last asked to be promoted."""
 
     def ask(self, machine: Machine) -> None:
         """For a promotion, unforced."""
         self.clock.note(f"{self.name}: promote {machine.name}")
+        self.asked[machine.name] = self.clock.now
         Question(
             self.clock, self.network, machine, "promote", partial(self.answered, machine), asker=self.name
         )
@@ -79,6 +82,7 @@ class Management:
     def force(self, machine: Machine, done: Callable[[bool], None]) -> None:
         """Promote it, whatever is lost; whether that was done."""
         self.clock.note(f"{self.name}: promote {machine.name}, force-lossy")
+        self.asked[machine.name] = self.clock.now
 
         def answered(reply: Reply | None) -> None:
             Management.answered(self, machine, reply)
@@ -178,6 +182,31 @@ class Operator(Management):
         self._asking -= 1
         self._refused = 0 if reply is not None and reply.get("ok") else self._refused + 1
         super().answered(machine, reply)
+
+
+class Console:
+    """Somebody who looks at the nodes all the time, one at a time: he is no client."""
+
+    def __init__(
+        self, clock: Clock, network: Network, rng: Random, interval: float, machines: list[Machine]
+    ) -> None:
+        self.clock = clock
+        self.network = network
+        self.rng = rng
+        self.interval = interval
+        self.machines = machines
+        clock.after(interval, self._look)
+
+    def _look(self) -> None:
+        machine = self.rng.choice(self.machines)
+        again = self.interval * (0.5 + self.rng.random())
+        Question(
+            self.clock, self.network, machine, "status", lambda reply: self._seen(again),
+            asker="operator at a console", limit=1.0,
+        )  # fmt: skip
+
+    def _seen(self, again: float) -> None:
+        self.clock.after(again, self._look)
 
 
 def _says(reply: Reply | None) -> str:

@@ -21,6 +21,7 @@ from tests.simulation.faults.plan import (
     draw_faults,
     draw_force,
     draw_spoilt_copy,
+    draw_unseen,
 )
 from tests.simulation.pacemaker.plan import PacemakerPlan, draw_pacemaker
 
@@ -35,6 +36,8 @@ WITNESSED = 0.5
 """Of those with two nodes, the part in which a node of its own keeps the register."""
 ARBITRATED = ("register", "etcd", "witness", "pacemaker")
 """Authorities of which there is one for all nodes."""
+UNSEEN = 1 / 3
+"""Of the seeds of `pair`, also with a witness, the part in which a primary ends that no client sees."""
 FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
 SPOILT_COPIES = 1 / 10
@@ -262,6 +265,8 @@ class Plan:
     trespassers: tuple[TrespasserPlan, ...] = ()
     registrar: float = 0.0
     """Seconds between two changes of users, about; 0: there are none."""
+    consoles: float = 0.0
+    """Seconds between two looks of an operator at the nodes; 0: nobody looks."""
     networks: int = 1
     """Between the nodes: each has an address in each."""
 
@@ -362,6 +367,8 @@ def draw_plan(seed: int) -> Plan:
     if spoilt.random() < SPOILT_COPIES and plan.link.lists_all:
         plan = replace(plan, faults=draw_spoilt_copy(spoilt, plan.faults))
     plan = _on_two_networks(plan, Random(f"{seed}/networks"))
+    if authority in ("pair", "witness"):
+        plan = _watched(plan, Random(f"{seed}/orders"))
     force = Random(f"{seed}/force")
     return _forced(plan, force) if force.random() < FORCED else plan
 
@@ -369,6 +376,12 @@ def draw_plan(seed: int) -> Plan:
 def _forced(plan: Plan, rng: Random) -> Plan:
     """Without those who go by all that they were ever answered: a force may undo some of it."""
     return replace(plan, movers=(), registrar=0.0, faults=draw_force(rng, plan.faults))
+
+
+def _watched(plan: Plan, rng: Random) -> Plan:
+    """By an operator, who may order the nodes to stand by."""
+    plan = replace(plan, consoles=rng.choice((0.0, 0.002, 0.05)))
+    return replace(plan, faults=draw_unseen(rng, plan.faults)) if rng.random() < UNSEEN else plan
 
 
 def _on_two_networks(plan: Plan, rng: Random) -> Plan:

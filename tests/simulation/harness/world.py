@@ -35,7 +35,7 @@ from tests.simulation.harness.inspection import queue_of, record_on_disk
 from tests.simulation.harness.journal import Journal, Line, Violation
 from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Address, Network
-from tests.simulation.harness.operator import Management, Operator
+from tests.simulation.harness.operator import Console, Management, Operator
 from tests.simulation.harness.plan import ARBITRATED, ControllerPlan, LinkPlan, Plan
 from tests.simulation.harness.register import Register
 from tests.simulation.harness.witness import Witness
@@ -123,8 +123,11 @@ class World:
         self._grants = {name: plan.random(f"grants/{name}") for name in (*self.publishers, *self.movers)}
         self.checkers = Checkers(
             self.clock, plan, self.machines, self.journal, self.publishers, self.movers, self.rule_users,
-            self.register if self.arbitrated else None, self.registrar,
+            self.register if self.arbitrated else None, self.registrar, self.operator.asked,
         )  # fmt: skip
+        self.network.on_client = self.checkers.tried
+        if plan.consoles:
+            Console(self.clock, self.network, plan.random("console"), plan.consoles, self.machines)
         for machine in self.machines:
             machine.ask_authority = self.register.ask if self.arbitrated else None
             machine.on_started, machine.on_killed = self._started, self._killed

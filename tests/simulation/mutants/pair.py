@@ -6,9 +6,12 @@ from typing import Any
 
 from ha.core import codes
 from ha.core.backup.backup import Backup
+from ha.core.connection_observer import Admission
 from ha.core.effects import ClosePeer
 from ha.core.election.pair.controller import PairController
+from ha.core.election.pair.table import PairState
 from ha.core.election.peers import NEVER, PeerMember
+from ha.core.ha_broker import HaBroker
 from ha.core.record.link_end import LinkEnd
 from tests.simulation.mutants.mutant import Mutant, Patch
 
@@ -38,6 +41,24 @@ def _one_silent_route(offline: Any) -> Any:
         return max(silent, default=0.0) > 2 * self._tuning.heartbeat or bool(offline(self, entry, now))
 
     return broken
+
+
+def _anybody_votes(admit: Any) -> Any:
+    def broken(self: HaBroker, *, peer: bool) -> Admission:
+        if peer:
+            admit(self, peer=False)
+        admission: Admission = admit(self, peer=peer)
+        return admission
+
+    return broken
+
+
+def _no_order(state: Any) -> Any:
+    def broken(self: PairController) -> PairState:
+        found: PairState = state.fget(self)
+        return PairState.PASSIVE if found is PairState.ORDERED else found
+
+    return property(broken)
 
 
 def _however_it_ended(proves: Any) -> Any:
@@ -70,5 +91,19 @@ MUTANTS = (
         (8, 11),
         (Patch(PairController, "_offline", _one_silent_route),),
         because="8 while both serve, 11 when the promotion is looked at first.",
+    ),
+    Mutant(
+        "a management connection is a vote",
+        "The primary dies at night, and a backup takes over that no client has come to: an operator only "
+        "looked at it (OpenAMQ's paper lets whatever connects count).",
+        (11,),
+        (Patch(HaBroker, "admit", _anybody_votes),),
+    ),
+    Mutant(
+        "an order to stand by is forgotten",
+        "The node that an operator has made passive takes over again at once (the two machines of OpenAMQ's "
+        "paper, where both are passive).",
+        (11,),
+        (Patch(PairController, "state", _no_order),),
     ),
 )
