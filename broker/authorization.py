@@ -8,18 +8,15 @@ so a publisher pays once for a run, and a change takes effect at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import AccessRefused, NotAllowed
 from broker.model.routing.exchange import PEERS
 from broker.model.vhost.directory import Directory
-from broker.security.identity import ADMINISTRATOR
+from broker.security.identity import ADMINISTRATOR, Kind, What
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhost import VirtualHost
-
-What = Literal["configure", "write", "read"]
-Kind = Literal["exchange", "queue"]
 
 DEFAULT_EXCHANGE = "amq.default"
 """The name of the default exchange in permissions."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from broker.model.vhost.vhosts import VirtualHosts
     from broker.peer import Peer
     from broker.repeats import Repeats
+    from broker.security.identity import Kind, What
     from broker.security.logins import Logins
     from broker.security.tickets import Answer
     from broker.settings import BrokerSettings
@@ -451,9 +452,9 @@ class Connection(ABC):
     def vhost_name(self) -> str:
         return self.vhost.name
 
-    def check_read(self, queue: str) -> None:
+    def check_access(self, what: What, kind: Kind, name: str) -> None:
         """See `broker.hooks.ExtensionPeer`."""
-        demand(self, "read", "queue", queue)
+        demand(self, what, kind, name)
 
     def matched_slowly(self) -> None:
         """A permission pattern of its user took many steps to match a name."""

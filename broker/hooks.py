@@ -15,6 +15,7 @@ from broker.model.values import Scope
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
+    from broker.security.identity import Kind, What
 
 
 class Hold(enum.Enum):
@@ -53,8 +54,8 @@ class ExtensionPeer(Applicant, Protocol):
     def vhost_name(self) -> str:
         """The virtual host that it opened."""
 
-    def check_read(self, queue: str) -> None:
-        """Raises AccessRefused if its user may not read that queue."""
+    def check_access(self, what: What, kind: Kind, name: str) -> None:
+        """Raises AccessRefused if its user may not `configure`, `write` or `read` that queue or exchange."""
 
     def send_extension(self, channel: int, method_id: int, payload: bytes) -> None:
         """Queue one extension method frame. The caller splits the payload to fit `extension_room`."""
@@ -109,6 +110,9 @@ class Hooks:
 
     def queue_created(self, queue: Queue) -> None:
         """A queue was declared or applied. Set its id source here."""
+
+    def exchange_created(self, vhost: str, exchange: str) -> None:
+        """An exchange was declared. Nothing was published to it yet."""
 
     def queue_deleted(self, queue: Queue) -> None: ...
 

@@ -103,6 +103,9 @@ class Reason(enum.IntEnum):
     DELIVERY_LIMIT = 11
     """The message came back from consumers more often than the queue's limit."""
 
+    TRANSFERRED = 12
+    """The broker downstream has it durably (federation)."""
+
     @property
     def ledger_name(self) -> str:
         return self.name.lower().replace("_", "-")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 
 from broker.errors import AmqpError, LoginRefused, NotAllowed
-from broker.security.identity import ADMINISTRATOR, HA, MIRROR, WITNESS
+from broker.security.identity import ADMINISTRATOR, FEDERATION, HA, MIRROR, WITNESS
 
 
 class Door(enum.Enum):
@@ -33,7 +33,7 @@ class Claim(enum.Enum):
 
 def refusal(user: str, tags: frozenset[str], claim: Claim, door: Door) -> AmqpError | None:
     """Why `user` may not open this connection here; None if it may. Checks the user before the listener."""
-    if claim is Claim.PEER and not tags & {HA, MIRROR}:
+    if claim is Claim.PEER and not tags & {HA, MIRROR, FEDERATION}:
         return LoginRefused(f"user '{user}' may not be a peer of this broker")
     if claim is Claim.OPERATOR and not tags & {ADMINISTRATOR, HA, WITNESS}:
         return LoginRefused(f"user '{user}' may not manage this broker")
@@ -41,7 +41,7 @@ def refusal(user: str, tags: frozenset[str], claim: Claim, door: Door) -> AmqpEr
         return LoginRefused(f"user '{user}' is a pair with this broker as its witness, and no application")
     if claim is Claim.APPLICATION and HA in tags:
         return LoginRefused(f"user '{user}' is the pair's own, for its link, and no application's")
-    if claim is Claim.PEER and door is Door.CLIENTS:
+    if claim is Claim.PEER and door is Door.CLIENTS and FEDERATION not in tags:
         return NotAllowed(
             "this listener takes no link of a pair, which has a listener of its own (ha.listen)"
         )

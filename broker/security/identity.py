@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+What = Literal["configure", "write", "read"]
+"""What a permission allows."""
+Kind = Literal["exchange", "queue"]
 HA = "ha"
 """Tag of the peers of a pair: may open the link methods of the extension class."""
 WITNESS = "witness"
@@ -11,6 +15,9 @@ WITNESS = "witness"
 nothing else."""
 MIRROR = "mirror"
 """Tag of brokers of other sites: may open the methods of queue mirrors, for the queues that the user may
+read."""
+FEDERATION = "federation"
+"""Tag of federated brokers: may open the methods of federation links, for the exchanges that the user may
 read."""
 ADMINISTRATOR = "administrator"
 """Tag of operators: may open the management methods of the extension class."""

@@ -204,6 +204,12 @@ MIRROR_STATE = Code(
     "A queue mirror has changed its state.",
     "Nothing while it follows. Else act on the reason: `understudy replicate --list` has it, too.",
 )
+AGENT_STATE = Code(
+    "federation-state",
+    "federation of exchange '{exchange}' with '{upstream}': {state}{why}",
+    "A federation agent has changed its state.",
+    "Nothing while it runs. Else act on the reason: `understudy federate list` has it, too.",
+)
 PAIR_WITHOUT_WITNESS = Code(
     "pair-without-witness",
     "the two nodes decide by themselves, for crashes; a network that is cut in two may make two primaries",

@@ -18,6 +18,8 @@ from ha.core.replication_test import ReplicationTest
 from ha.core.wire.link import Method
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.model.queue.queue import Queue
 
 
@@ -32,6 +34,7 @@ class HaHooks(Hooks):
         self._check = check
         self.peers: dict[int, ExtensionPeer] = {}
         self._ids: dict[ExtensionPeer, int] = {}
+        self.exchange_made: Callable[[str, str], None] = lambda vhost, exchange: None
 
     def queue_scope(self, declared: QueueDeclare) -> Scope:
         return self._test.queue_scope(declared)
@@ -42,6 +45,9 @@ class HaHooks(Hooks):
     def queue_created(self, queue: Queue) -> None:
         if queue.mode is Mode.ACTIVE:
             self.set_ids(queue)
+
+    def exchange_created(self, vhost: str, exchange: str) -> None:
+        self.exchange_made(vhost, exchange)
 
     def set_ids(self, queue: Queue) -> None:
         """Ids of this epoch, from 1: each queue has its own."""

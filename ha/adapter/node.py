@@ -27,6 +27,7 @@ from broker.wall_clock import JUMP_MS
 from ha.adapter import codes
 from ha.adapter.authority_port import AuthorityDesk, AuthorityOutcome, AuthorityRequest
 from ha.adapter.effect_runner import EffectRunner
+from ha.adapter.federation.federation import FEDERATION_METHODS, Federation
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerCame, PeerLost
 from ha.adapter.ledger_port import NullLedger
@@ -152,6 +153,8 @@ class Node:
             lambda: {self.me.node_id, *self.core.membership.members},
         )  # fmt: skip
         self.mirrors = QueueMirrors(self, store, self._inbox)
+        self.federation = Federation(self, store)
+        self.hooks.exchange_made = self.federation.exchange_made
         self.broker.gates += [store, self.core]
         self._ledger = LedgerSink(ledger, store, history)
         self.broker.sinks += [StoreSink(store, bases), LinkSink(self), self._ledger]
@@ -321,8 +324,10 @@ class Node:
         if core.primary is not None and core.primary.flushes_all(now):
             self.vhosts.history.hasten()
         self.mirrors.tick(now)
+        self.federation.tick(now)
         self.broker.end_tick(now, wall_ms)
         self.mirrors.end_tick(now)
+        self.federation.end_tick(now)
         self._questions.end_tick()
         core.end_tick(now)
         self._effects.run(now)
@@ -340,14 +345,7 @@ class Node:
             self._dial_faults.heard(item)
             match item:
                 case Arrived(peer=peer, method=method, payload=payload):
-                    if method == Method.MANAGE:
-                        self._questions.heard(payload, partial(self._effects.manage_ok, peer), now)
-                    elif method == Method.WITNESS:
-                        self._witness(peer, payload, now)
-                    elif method in MIRROR_METHODS:
-                        self.mirrors.hear(peer, method, payload)
-                    else:
-                        self.core.method(peer, method, payload, now)
+                    self._method(peer, method, payload, now)
                 case DialOpen(peer=peer, address=address):
                     self.core.dial_open(peer, address, now)
                 case DialFailed():
@@ -360,6 +358,7 @@ class Node:
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
                     self.mirrors.lost(peer)
+                    self.federation.lost(peer)
                 case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):
                     self.core.authority_answered(
                         request_id, Outcome(outcome), record, now, item.reason, item.owner_gone
@@ -367,6 +366,19 @@ class Node:
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
                 for name in filter(self.core.peers.is_self, self.peerings.names()):
                     self.peerings.forget(name)
+
+    def _method(self, peer: int, method: int, payload: bytes, now: float) -> None:
+        """One extension method of a peer, for whoever understands it."""
+        if method == Method.MANAGE:
+            self._questions.heard(payload, partial(self._effects.manage_ok, peer), now)
+        elif method == Method.WITNESS:
+            self._witness(peer, payload, now)
+        elif method in MIRROR_METHODS:
+            self.mirrors.hear(peer, method, payload)
+        elif method in FEDERATION_METHODS:
+            self.federation.hear(peer, method, payload)
+        else:
+            self.core.method(peer, method, payload, now)
 
     def _witness(self, peer: int, payload: bytes, now: float) -> None:
         """Answer a node of a pair that has this one for its witness."""
@@ -391,6 +403,7 @@ class Node:
             self.peerings.next_deadline(),
             self._grace_until,
             self.mirrors.next_deadline(),
+            self.federation.next_deadline(),
             self.witness.next_deadline(),
             self._witness_client.next_deadline() if self._witness_client is not None else None,
         )
@@ -408,6 +421,7 @@ class Node:
             "memory": self.broker.memory.parts,
             **self.mirrors.status(),
             "peerings": self.peerings.status(),
+            "federation": self.federation.status(),
         }
         if self.settings.witness_for:
             counts["witness_for"] = self.witness.status()
@@ -460,6 +474,7 @@ class Node:
             self.hooks.set_ids(queue)
         self.ledger.view = epoch
         self._grace_until = now + self.settings.reconnect_grace if self.vhosts.await_clients() else None
+        self.federation.serve(now)
 
     def stop_serving(self, reason: str, now: float) -> None:
         """The gates already hold confirms back: nothing that is flushed here is confirmed."""

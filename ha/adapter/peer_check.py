@@ -2,7 +2,8 @@
 
 Owner: HaHooks. TLS checks the host on the side that dials. The side that is dialed has no host to check, so
 it does it here. A broker of another site that follows queues is at none of these hosts: it says so at the
-login, and may then speak of queues only. Without TLS, or without a pair, nothing is checked.
+login, and may then speak of queues only; a federated one, of its links only. Without TLS, or without a pair,
+nothing is checked.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.amqp091.server.handshake import PEER_CAPABILITY
 from broker.errors import NotAllowed
+from ha.core.federation.wire import LinkMethod
 from ha.core.mirror.wire import MirrorMethod
 from ha.core.wire.link import Method
 from understudy.shared.text import shown
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 
 FOLLOWER_CAPABILITY = "understudy.ha-follower"
 """Besides the peer's: claimed by a broker that follows queues of another site."""
+FEDERATION_CAPABILITY = "understudy.federation"
+"""Besides the peer's: claimed by a federated broker, which takes from exchanges."""
 _OF_A_FOLLOWER = frozenset(MirrorMethod) | {Method.MANAGE}
+_FEDERATION = frozenset(LinkMethod)
 
 
 class PeerCheck:
@@ -33,6 +38,8 @@ class PeerCheck:
     def opening(self, peer: Applicant) -> NotAllowed | None:
         """Check at connection.open."""
         if not peer.capability(PEER_CAPABILITY) or peer.capability(FOLLOWER_CAPABILITY):
+            return None
+        if peer.capability(FEDERATION_CAPABILITY):
             return None
         certificate = peer.certificate
         if certificate is None or not self._hosts:
@@ -49,6 +56,10 @@ class PeerCheck:
 
     def method(self, peer: Applicant, method_id: int) -> NotAllowed | None:
         """Check at a method of the extension class."""
+        if peer.capability(FEDERATION_CAPABILITY):
+            if method_id in _FEDERATION:
+                return None
+            return NotAllowed(f"link method {method_id} of one that logged in to federate only")
         if method_id in _OF_A_FOLLOWER or not peer.capability(FOLLOWER_CAPABILITY):
             return None
         return NotAllowed(f"link method {method_id} of one that logged in to follow queues only")

@@ -58,13 +58,14 @@ class Bases:
 
     def __init__(self, vhosts: VirtualHosts) -> None:
         self._vhosts = vhosts
-        self._generation = -1
+        self._generation = (-1, -1)
         self._definitions: list[bytes] = []
 
     def __call__(self) -> Base:
         vhosts = self._vhosts
-        if vhosts.generation != self._generation:
+        generation = vhosts.generation, vhosts.directory.cursor_changes
+        if generation != self._generation:
             self._definitions = [encode_record(record) for record in vhosts.definitions(Scope.STORE)]
-            self._generation = vhosts.generation
+            self._generation = generation
         ends = [encode_record(record) for record in vhosts.ends(Scope.STORE) if record.ends]
         return Base([*self._definitions, *ends], vhosts.queues_by_uuid.keys())

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.model.values import UNSET
+from ha.adapter.federation.settings import FederationSettings
 from ha.adapter.peering.login import PeeringLimits, PeeringLogin
 from ha.adapter.witness.place import WitnessPlace
 from ha.core.election.manual import ManualAuthority
@@ -71,6 +72,7 @@ class HaSettings:
     """Time limits of the connections between the nodes of the pair; None: those of any peering."""
     peerings: Mapping[str, PeeringLogin] = field(default_factory=dict)
     """By name: how this node logs in at brokers of other sites, to follow their queues."""
+    federation: FederationSettings = field(default_factory=FederationSettings)
     authority: str = "manual"
     """`manual`: each node's own copy of the record; `register`: a compare-and-set register outside the pair,
     which the driver asks (`Node.wants_authority`); `pacemaker`: the same, and the register is Pacemaker's

@@ -46,6 +46,7 @@ HOW_TO_WHERE = {
     "broker": "on a broker of its own (test_how_to)",
     "archive": "on the data directory of a broker (test_how_to)",
     "mirror": "on two brokers (test_how_to)",
+    "federation": "on two brokers (test_how_to)",
     "usage": "read by the command line's own parser (test_how_to)",
     "python": "compiled, and its imports done (test_how_to)",
     "configuration": "read as a broker reads it (test_how_to)",

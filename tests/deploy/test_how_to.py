@@ -140,6 +140,29 @@ def test_a_queue_is_mirrored_and_left(tmp_path: Path) -> None:
         assert "orders.copy" in run(commands.text)
 
 
+def test_exchanges_are_federated(tmp_path: Path) -> None:
+    """On one machine; `hub1` and `hub2` are one broker."""
+    user, agent, operation = boxes("federation.md", "federation")
+    (login,) = boxes("federation.md", "configuration")
+    (tmp_path / "leaf.toml").write_text(login.text)
+    named, leafs = ("--set", "federation.node=hub"), ("--config", str(tmp_path / "leaf.toml"))
+    with serving(tmp_path / "hub", *named) as hub, serving(tmp_path / "leaf", *leafs) as leaf:
+        names = {"hub1:5672": hub.amqp, "leaf:5672": leaf.amqp}
+        for node in names.values():
+            connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port))
+            connection.channel().exchange_declare("prices", "topic", durable=True)
+            connection.close()
+
+        def run(text: str, stdin: str = "") -> str:
+            text = text.replace("hub1:5672,hub2:5672", "hub1:5672")
+            return shell(re.sub(r"\b(hub1|leaf):5672", lambda at: str(names[at[0]]), text), tmp_path, stdin)
+
+        run(user.text.replace("user add", "user add --stdin"), "a word\n")
+        assert "prices" in run(agent.text)
+        said = run(operation.text)
+        assert "is paused" in said and "upstream 'hub' is removed" in said
+
+
 def test_clients_publish(tmp_path: Path) -> None:
     """The other address of each list is one where nobody listens."""
     with serving(tmp_path / "data") as node:

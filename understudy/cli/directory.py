@@ -10,96 +10,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from broker.model.vhost.policy_rules import without_effect
 from understudy import codes
-from understudy.cli.node import everything, primary_of, question, rows, status_of, wide_console
 from understudy.cli.options import Failed, Wrong, broker_options, given_password, stdin_option
-from understudy.definitions.apply import DEFINE
-from understudy.definitions.parse import VHOST
+from understudy.cli.primary import PrimaryBroker, vhost_option
 from understudy.definitions.strict_json import DefinitionsError, read_json
 from understudy.definitions.unsupported import counted
-from understudy.management import SERVING, TooLarge, Unreachable, ask, refusal_of
-from understudy.shared.addresses import HostPort
-from understudy.shared.codes import Coded
 
-LISTING = "directory"
 _APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
-
-
-def _vhost_option(function: Any) -> Any:
-    return click.option(
-        "--vhost", default=VHOST, show_default=True, help="The virtual host."
-    )(function)  # fmt: skip
-
-
-class _Broker:
-    """The primary, for one command."""
-
-    def __init__(self, address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
-        found = status_of(question(address, "status", user, password, timeout))
-        if found["status"] not in SERVING:
-            address = primary_of(found) or address
-        self.address = address
-        self._login = (user, password, timeout)
-        self._form = form
-
-    def listing(self, kind: str) -> list[dict[str, Any]]:
-        answer = question(self.address, LISTING, *self._login)
-        if not answer.get("ok"):
-            raise Failed(refusal_of(answer).about(f"{self.address}"))
-        found = answer.get(kind, [])
-        return found if isinstance(found, list) else []
-
-    def queues(self) -> list[dict[str, Any]]:
-        """The queues of all virtual hosts."""
-        return list(everything(self.address, *self._login)["queue_list"])
-
-    def show(self, kind: str, lines: list[dict[str, Any]]) -> None:
-        if self._form == "json":
-            click.echo(json.dumps(lines))
-        elif lines:
-            wide_console().print(rows(kind, lines))
-        else:
-            click.echo(f"{self.address}: no {kind}")
-
-    def change(self, action: str, kind: str, vhost: str, name: str, value: dict[str, Any], done: str) -> bool:
-        """Make one change, and print it. Returns whether anything changed. `done`: the sentence for the new
-        state."""
-        change = {"action": action, "kind": kind, "vhost": vhost, "name": name, "value": value}
-        answer = self._ask(change)
-        if not answer.get("ok"):
-            refused = answer.get("refused", False)
-            raise (Wrong if refused else Failed)(refusal_of(answer).about(f"{self.address}"))
-        changed = bool(answer.get("changed"))
-        if action == "put" or changed:
-            self._tell(changed, done if changed else f"{done} already")
-        return changed
-
-    def _ask(self, change: dict[str, Any]) -> dict[str, Any]:
-        """The answer. If the broker goes away before it answers, it may have made the change."""
-        user, password, timeout = self._login
-        try:
-            return ask(
-                self.address, DEFINE, {"changes": [change]}, user=user, password=password, timeout=timeout
-            )
-        except TooLarge as error:
-            raise Failed(error.said) from None
-        except Unreachable as error:
-            said, way = error.said, "ask the primary whether it made the change"
-            raise Failed(Coded(said.code, f"{said.sentence}: {way}")) from None
-
-    def _tell(self, changed: bool, text: str) -> None:
-        if self._form == "json":
-            click.echo(json.dumps({"ok": True, "changed": changed}))
-        else:
-            click.echo(f"{self.address}: {text}")
-
-    def nothing(self, text: str) -> NoReturn:
-        raise Failed(codes.NOT_THERE.say(address=self.address, what=text))
 
 
 # -- virtual hosts
@@ -117,7 +39,7 @@ def vhost() -> None:
 @broker_options
 def list_vhosts(**broker: Any) -> None:
     """Show the virtual hosts."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     node.show("vhosts", node.listing("vhosts"))
 
 
@@ -128,7 +50,7 @@ def list_vhosts(**broker: Any) -> None:
 @broker_options
 def add_vhost(name: str, description: str, tags: tuple[str, ...], **broker: Any) -> None:
     """Add virtual host NAME, or change its description. Stored users need a permission in it."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     value = {"description": description, "tags": sorted(set(tags))}
     node.change("put", "vhost", "", name, value, f"virtual host {name!r} exists")
 
@@ -140,7 +62,7 @@ def add_vhost(name: str, description: str, tags: tuple[str, ...], **broker: Any)
 def delete_vhost(name: str, yes: bool, **broker: Any) -> None:
     """Delete NAME with its queues, their messages, exchanges, permissions and policies; close its
     connections."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     queues = [queue for queue in node.queues() if queue["vhost"] == name]
     messages = sum(queue["ready"] + queue["unacked"] for queue in queues)
     if messages and not yes:
@@ -168,7 +90,7 @@ def user() -> None:
 @broker_options
 def list_users(**broker: Any) -> None:
     """Show the users and their tags."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     lines = [
         {
             "name": line["name"], "tags": line["tags"],
@@ -187,7 +109,7 @@ def list_users(**broker: Any) -> None:
 @broker_options
 def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) -> None:
     """Add user NAME; asks for the password."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     for line in node.listing("users"):
         if line["name"] == name:
             configured, stored = "change it in the configuration", "see `understudy user password`"
@@ -203,7 +125,7 @@ def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) 
 @broker_options
 def change_password(name: str, from_stdin: bool, **broker: Any) -> None:
     """Change the password of NAME; open connections stay."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     known = _stored(node, name)
     value = {"password_hash": _new_hash(from_stdin), "tags": known["tags"]}
     node.change("put", "user", "", name, value, f"user {name!r} has the new password")
@@ -215,7 +137,7 @@ def change_password(name: str, from_stdin: bool, **broker: Any) -> None:
 @broker_options
 def change_tags(name: str, tags: tuple[str, ...], **broker: Any) -> None:
     """Set the tags of NAME to exactly these; `administrator` may manage the pair."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     known = _stored(node, name)
     said = ", ".join(sorted(set(tags))) or "no tags"
     value = {"password_hash": _hash_of(known), "tags": sorted(set(tags))}
@@ -227,12 +149,12 @@ def change_tags(name: str, tags: tuple[str, ...], **broker: Any) -> None:
 @broker_options
 def delete_user(name: str, **broker: Any) -> None:
     """Delete NAME with its permissions, and close its connections."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     if not node.change("delete", "user", "", name, {}, f"user {name!r} is deleted"):
         node.nothing(f"stored user {name!r}")
 
 
-def _stored(node: _Broker, name: str) -> dict[str, Any]:
+def _stored(node: PrimaryBroker, name: str) -> dict[str, Any]:
     for line in node.listing("users"):
         if line["name"] == name and not line.get("configured"):
             return line
@@ -267,7 +189,7 @@ def permission() -> None:
 @broker_options
 def list_permissions(**broker: Any) -> None:
     """Show the permissions of all stored users."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     node.show("permissions", node.listing("permissions"))
 
 
@@ -276,11 +198,11 @@ def list_permissions(**broker: Any) -> None:
 @click.argument("configure")
 @click.argument("write")
 @click.argument("read")
-@_vhost_option
+@vhost_option
 @broker_options
 def set_permission(user_name: str, configure: str, write: str, read: str, vhost: str, **broker: Any) -> None:
     """Let USER declare and delete names that match CONFIGURE, publish to WRITE, and consume from READ."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     value = {"configure": configure, "write": write, "read": read}
     node.change(
         "put", "permission", vhost, user_name, value, f"{user_name!r} has this permission in {vhost!r}"
@@ -289,11 +211,11 @@ def set_permission(user_name: str, configure: str, write: str, read: str, vhost:
 
 @permission.command("clear")
 @click.argument("user_name", metavar="USER")
-@_vhost_option
+@vhost_option
 @broker_options
 def clear_permission(user_name: str, vhost: str, **broker: Any) -> None:
     """Remove USER's permission in the virtual host."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     if not node.change(
         "delete", "permission", vhost, user_name, {}, f"{user_name!r} has no permission in {vhost!r}"
     ):
@@ -312,7 +234,7 @@ def policy() -> None:
 @broker_options
 def list_policies(**broker: Any) -> None:
     """Show the policies."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     lines = node.listing("policies")
     shown = [line | {"definition": json.dumps(line["definition"])} for line in lines]
     node.show("policies", lines if broker["form"] == "json" else shown)
@@ -330,7 +252,7 @@ def list_policies(**broker: Any) -> None:
     show_default=True,
     help="Of the policies that match, the highest priority applies.",
 )
-@_vhost_option
+@vhost_option
 @broker_options
 def set_policy(
     name: str, pattern: str, definition: str, apply_to: str, priority: int, vhost: str, **broker: Any
@@ -348,7 +270,7 @@ def set_policy(
     if not isinstance(asked, dict):
         raise Wrong("DEFINITION is not a JSON object")
     value = {"pattern": pattern, "apply-to": apply_to, "priority": priority, "definition": asked}
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     node.change("put", "policy", vhost, name, value, f"policy {name!r} is set in {vhost!r}")
     for key in without_effect(asked):
         click.echo(f"understudy: {key} is kept, and has no effect here", err=True)
@@ -356,10 +278,10 @@ def set_policy(
 
 @policy.command("clear")
 @click.argument("name")
-@_vhost_option
+@vhost_option
 @broker_options
 def clear_policy(name: str, vhost: str, **broker: Any) -> None:
     """Remove policy NAME. Its queues and exchanges use another matching policy, or their own arguments."""
-    node = _Broker(**broker)
+    node = PrimaryBroker(**broker)
     if not node.change("delete", "policy", vhost, name, {}, f"policy {name!r} is deleted from {vhost!r}"):
         node.nothing(f"policy {name!r} in {vhost!r}")

@@ -41,6 +41,11 @@ _COMMANDS = {
         "replicate",
         "Mirror a queue of another broker or pair.",
     ),
+    "federate": (
+        "understudy.cli.federate",
+        "federate",
+        "Federate exchanges with other brokers and pairs.",
+    ),
     "query": ("understudy.cli.node", "query", "Show everything that a node reports about itself."),
     "ping": ("understudy.cli.node", "ping", "Check whether the node answers."),
     "definitions": (

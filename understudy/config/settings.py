@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -36,6 +36,7 @@ from understudy.config.types import (
     Size,
     SocketPath,
     WitnessNames,
+    parse_federation_node,
     parse_node_name,
 )
 from understudy.shared.addresses import HostPort
@@ -231,6 +232,42 @@ class PeeringSection(PeeringLimitsSection):
     """The authorities that the other broker's certificate is checked by. Default: `off`."""
 
 
+class FederationLoginSection(PeeringLimitsSection):
+    """How this broker logs in at an upstream: `understudy federate upstream --login NAME`."""
+
+    handshake_timeout: Duration = Field(default=10.0, ge=0.1, le=60)
+    """How long a connection may take to be established, as long again for TLS, and for the login, which takes
+    four round trips: 2.4 s over a satellite. 0.1 s to 60 s."""
+    username: str = Field(min_length=1, max_length=100)
+    """A user of the upstream with the tag `federation`, who may read the exchanges, and configure queues
+    whose names begin with `amq.link.`."""
+    password: str = ""
+    """Its password, or `password_file`."""
+    password_file: FilePath = None
+    """A file whose first line is the password. Default: `off`."""
+    tls: bool = False
+    """The connection uses TLS, and the upstream's certificate is checked: by `ca`, by `tls.ca`, or by the
+    authorities of this machine. With a `tls.certificate`, this node shows it unless `ca` is set."""
+    ca: FilePath = None
+    """The authorities that the upstream's certificate is checked by. Default: `off`."""
+
+    @model_validator(mode="after")
+    def _one_password(self) -> Self:
+        if bool(self.password) == (self.password_file is not None):
+            raise ValueError("needs either password or password_file")
+        return self
+
+
+class FederationSection(_Section):
+    """The net of brokers that this one belongs to: exchanges here take messages from exchanges there."""
+
+    node: Annotated[str, AfterValidator(parse_federation_node)] = ""
+    """The name of this node in the net: the same on both brokers of a pair, and on no other broker. Default:
+    none, and this broker is not federated."""
+    logins: dict[ShortName, FederationLoginSection] = Field(default_factory=dict)
+    """By name, of letters, digits, `-`, `_` and `.`: how this broker logs in at upstreams."""
+
+
 class HaSection(_Section):
     """The pair: its nodes, its guarantees and its timeouts."""
 
@@ -422,6 +459,7 @@ class Settings(BaseSettings):
     ha: HaSection = Field(default_factory=HaSection)
     peerings: dict[ShortName, PeeringSection] = Field(default_factory=dict)
     """By name, of letters, digits, `-`, `_` and `.`: other sites."""
+    federation: FederationSection = Field(default_factory=FederationSection)
     auth: AuthSection = Field(default_factory=AuthSection)
     tls: TlsSection = Field(default_factory=TlsSection)
     ledger: LedgerSection = Field(default_factory=LedgerSection)

@@ -59,6 +59,16 @@ def parse_node_name(value: str) -> str:
     return value
 
 
+def parse_federation_node(value: str) -> str:
+    """The name of a federation node; "" for none."""
+    if not value:
+        return value
+    parse_node_name(value)
+    if "@" in value or " " in value:
+        raise ValueError(f"{value[:40]!r} is not a federation node: its name has no '@' and no space")
+    return value
+
+
 def parse_positive_duration(value: Any) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:

@@ -45,7 +45,7 @@ from understudy.ledger.writer import LedgerError
 from understudy.server.log_lines import set_up_log
 from understudy.server.notify import Notifier
 from understudy.server.open_files import Room, room, tell
-from understudy.server.peerings import dial_tls, limits_of, peerings_of, witness_of
+from understudy.server.peerings import dial_tls, federation_of, limits_of, peerings_of, witness_of
 from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded, CodedError
 from understudy.shared.compiled_modules import Build
@@ -322,6 +322,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
         etcd_prefix=ha.etcd.prefix,
         peering=limits_of(ha.peering),
         peerings=peerings_of(settings),
+        federation=federation_of(settings),
     )
 
 

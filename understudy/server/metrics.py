@@ -77,6 +77,7 @@ class NodeCollector(Collector):
         yield _memory(found.get("memory") or {})
         yield from _members(found.get("members") or [])
         yield from _replications(found.get("replications") or [], found.get("followers") or [])
+        yield from _federation((found.get("federation") or {}).get("agents") or [])
         yield from _counts(found)
         yield from _ledger(found.get("ledger"))
         yield from _certificate(self._tls)
@@ -141,6 +142,26 @@ def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
             if field in member:
                 family.add_metric([str(member["name"])], float(member[field]))
         yield family
+
+
+def _federation(agents: list[dict[str, Any]]) -> Iterator[Metric]:
+    """Agents of this node."""
+    labels = ["exchange", "upstream"]
+    runs = GaugeMetricFamily(
+        "understudy_federation_running", "1 while this federation agent runs", labels=labels
+    )
+    taken = CounterMetricFamily(
+        "understudy_federation_messages_taken", "Messages taken from the upstream", labels=labels
+    )
+    waiting = GaugeMetricFamily(
+        "understudy_federation_waiting_messages", "Messages that the upstream has not taken", labels=labels
+    )
+    for agent in agents:
+        of_it = [str(agent["exchange"]), str(agent["upstream"])]
+        runs.add_metric(of_it, float(agent["state"] == "running"))
+        taken.add_metric(of_it, float(agent["taken"]))
+        waiting.add_metric(of_it, float(agent["waiting"]))
+    yield from (runs, taken, waiting)
 
 
 def _replications(copies: list[dict[str, Any]], followers: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -44,7 +44,7 @@ from broker.errors import (
     UnexpectedFrame,
 )
 from broker.heartbeat import HeartbeatVerdict
-from broker.security.identity import ADMINISTRATOR, HA, MIRROR, WITNESS
+from broker.security.identity import ADMINISTRATOR, FEDERATION, HA, MIRROR, WITNESS
 from understudy.shared.text import short, shown
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ MIRROR_METHODS = range(40, 47)
 """Of those, the ones of queue mirrors: also for users with the tag `mirror`."""
 WITNESS_METHOD = 52
 """Of a pair to its witness, only for users with the tag `witness`."""
+FEDERATION_METHODS = range(60, 67)
+"""Of a federated broker, only for users with the tag `federation`."""
 
 
 class State(enum.Enum):
@@ -360,11 +362,14 @@ class ServerConnection(Host):
 
     def _extension(self, number: int, method_id: int, payload: bytes) -> None:
         """Link methods need the tag `ha` and a connection accepted as a peer's, those of queue mirrors `ha`
-        or `mirror`, the witness's the tag `witness`. Other methods need `administrator` or `ha`."""
+        or `mirror`, those of federation `federation`, the witness's `witness`. Other methods need
+        `administrator` or `ha`."""
         of_link = method_id in LINK_METHODS
         wanted = {HA} if of_link else {HA, ADMINISTRATOR}
         if method_id in MIRROR_METHODS:
             wanted = {HA, MIRROR}
+        elif method_id in FEDERATION_METHODS:
+            wanted = {FEDERATION}
         elif method_id == WITNESS_METHOD:
             wanted = {WITNESS}
         if not wanted & self.tags or (of_link and not self.capability(PEER_CAPABILITY)):

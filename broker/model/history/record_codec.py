@@ -46,7 +46,7 @@ _TAGS = struct.Struct("<QQ")
 _ENDS = struct.Struct("<BI")  # deleted, count of epochs
 _END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
 _U64 = struct.Struct("<Q")
-_PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY, _BLIND = 1, 2, 4, 8, 16, 32
+_PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY, _BLIND, _PATH = 1, 2, 4, 8, 16, 32, 64
 
 
 def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
@@ -62,6 +62,7 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         | _EXPIRATION * (envelope.expiration is not None)
         | _PRIORITY * (envelope.priority > 0)
         | _BLIND * envelope.blind
+        | _PATH * bool(envelope.path)
     )
     return [
         U16.pack(len(run.queues)),
@@ -81,9 +82,14 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         text_bytes(run.producer or ""),
         b"" if envelope.expiration is None else _U64.pack(envelope.expiration),
         bytes([envelope.priority]) if envelope.priority else b"",
+        _path_bytes(envelope.path) if envelope.path else b"",
         number_bytes("I", lengths),
         *blobs,
     ]
+
+
+def _path_bytes(path: tuple[str, ...]) -> bytes:
+    return b"".join([bytes([len(path)]), *map(text_bytes, path)])
 
 
 def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
@@ -110,6 +116,11 @@ def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
     if flags & _PRIORITY:
         (priority,) = _U8.unpack_from(data, at)
         at += 1
+    path: tuple[str, ...] = ()
+    if flags & _PATH:
+        body.at = at
+        path = tuple([body.text() for _ in range(body.take(1)[0])])
+        at = body.at
     if messages == 1:
         lengths = [_U32.unpack_from(data, at)[0]]
         at += 4
@@ -133,6 +144,7 @@ def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
         expiration=expiration,
         priority=priority,
         blind=bool(flags & _BLIND),
+        path=path,
     )
     named = producer if flags & _PRODUCER else None
     return EnqueueRun(queues, firsts, envelope, RawRun(lengths, blob), named, producer_first, scope)

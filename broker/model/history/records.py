@@ -35,17 +35,19 @@ class Envelope:
     - `expiration`: the message's own, in milliseconds from then, or None.
     - `priority`: 0 to 255.
     - `blind`: the headers have `BCC`, which dead-lettering needs and no consumer may see.
+    - `path`: the federation nodes that the messages came through, the first one first. Empty if a client
+      published them here.
     """
 
     __slots__ = (
         "_redelivered", "blind", "channel", "deliver_tail", "epoch", "exchange", "expiration",
-        "largest_frame", "persistent", "priority", "redelivered", "routing_key", "wall_ms",
+        "largest_frame", "path", "persistent", "priority", "redelivered", "routing_key", "wall_ms",
     )  # fmt: skip
 
     def __init__(
         self, epoch: int, exchange: str, routing_key: str, *, persistent: bool, wall_ms: int,
         channel: int, largest_frame: int, redelivered: bool = False, expiration: int | None = None,
-        priority: int = 0, blind: bool = False,
+        priority: int = 0, blind: bool = False, path: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.epoch = epoch
         self.exchange = exchange
@@ -58,6 +60,7 @@ class Envelope:
         self.expiration = expiration
         self.priority = priority
         self.blind = blind
+        self.path = path
         self.deliver_tail = _deliver_tail(exchange, routing_key, redelivered)
         self._redelivered: Envelope | None = None
 
@@ -66,7 +69,7 @@ class Envelope:
         return Envelope(
             self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
             channel=self.channel, largest_frame=self.largest_frame, redelivered=self.redelivered,
-            expiration=0, priority=self.priority, blind=self.blind,
+            expiration=0, priority=self.priority, blind=self.blind, path=self.path,
         )  # fmt: skip
 
     def as_redelivered(self) -> Envelope:
@@ -78,6 +81,7 @@ class Envelope:
                 self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
                 channel=self.channel, largest_frame=self.largest_frame, redelivered=True,
                 expiration=self.expiration, priority=self.priority, blind=self.blind,
+                path=self.path,
             )  # fmt: skip
         return self._redelivered
 

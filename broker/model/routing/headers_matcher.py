@@ -11,6 +11,7 @@ from sys import getsizeof
 from typing import Generic, Protocol, TypeVar
 
 from broker.model.definition_octets import INDEX, MEMBER, PLACE
+from broker.model.queue.link import BY
 
 
 class Bound(Protocol):
@@ -124,7 +125,7 @@ def _wanted(arguments: Mapping[str, object]) -> _Wanted:
     return how in ("any", "any-with-x"), frozenset(
         (k, None if v is None else _token(v))
         for k, v in arguments.items()
-        if k != "x-match" and (with_x or not k.startswith("x-"))
+        if k not in ("x-match", BY) and (with_x or not k.startswith("x-"))
     )
 
 

@@ -23,6 +23,7 @@ from broker.errors import (
 from broker.model.history.records import ExchangeDeclare, ExchangeDelete, QueueDeclare, QueueDelete, Record
 from broker.model.history.value_codec import UnsupportedValue, canonical
 from broker.model.queue.arguments import check_queue_arguments
+from broker.model.queue.link import is_link, node_of
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
 from broker.model.routing.exchange import (
@@ -135,6 +136,7 @@ class Definitions(Topology):
         made = Exchange(declared)
         apply_to_new(self, made)
         self.add_exchange(made)
+        self.hooks.exchange_created(self.name, made.name)
         return made
 
     def _check_same_exchange(self, found: Exchange, wanted: ExchangeDeclare) -> None:
@@ -225,9 +227,17 @@ class Definitions(Topology):
             f" 'understudy replicate --stop' makes it an ordinary queue"
         )
 
+    def _refuse_link(self, queue: Queue) -> NoReturn:
+        raise ResourceLocked(
+            f"queue '{queue.name}' in vhost '{self.name}' holds what the federation node "
+            f"'{node_of(queue)}' has not taken yet: no client uses it"
+        )
+
     def _check_owner(self, queue: Queue, owner: object) -> None:
         if follows(queue):
             self._refuse_mirror(queue)
+        if is_link(queue.name):
+            self._refuse_link(queue)
         if queue.exclusive and queue.owner is not owner:
             self._locked(queue)
 
@@ -256,7 +266,7 @@ class Definitions(Topology):
         exclusive queue goes to the first connection that declares it. Raises NotFound (passive),
         ResourceLocked, PreconditionFailed, AccessRefused.
         """
-        if passive and name in self.queues and follows(self.queues[name]):
+        if passive and name in self.queues and (follows(self.queues[name]) or is_link(name)):
             return self.queues[name]
         if passive:
             looked_at = self.queue(name, owner=owner)
@@ -326,7 +336,8 @@ class Definitions(Topology):
         found = self._live_queue(name)
         if found is None:
             return Removed(0, _ALL)
-        self._check_owner(found, owner)
+        if not is_link(name) or found.consumers:
+            self._check_owner(found, owner)
         if if_unused and found.consumers:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
         found.settle()

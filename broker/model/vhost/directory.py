@@ -1,4 +1,4 @@
-"""The directory: virtual hosts, users, permissions and policies, with the checks of their values.
+"""The directory: virtual hosts, users, permissions, policies and federation, with the checks of their values.
 
 Owner: `VirtualHosts`, which records every change (`EntryPut`, `EntryDelete`) and applies changes from
 history. Kind, virtual host and name identify an entry. Its value is a table, so store and link carry all
@@ -16,12 +16,25 @@ from broker.model.history.value_codec import UnsupportedValue, canonical
 from broker.model.patterns import PatternFault, check_pattern, matches
 from broker.model.policy import Policy
 from broker.model.values import ROOT, Scope
+from broker.model.vhost.federation_entries import (
+    AGENT,
+    CURSOR,
+    UPSTREAM,
+    Cursor,
+    FederationAgent,
+    Upstream,
+    agent_fault,
+    agent_of,
+    cursor_of,
+    upstream_fault,
+    upstream_of,
+)
 from broker.model.vhost.policy_rules import APPLY_TO, policy_fault
 from broker.security.identity import HA, User
 from broker.security.password_hashes import is_stored_hash
 
 VHOST, USER, PERMISSION, POLICY = "vhost", "user", "permission", "policy"
-KINDS = (VHOST, USER, PERMISSION, POLICY)
+KINDS = (VHOST, USER, PERMISSION, POLICY, UPSTREAM, AGENT, CURSOR)
 """In an order in which entries can be put."""
 PERMISSIONS = ("configure", "write", "read")
 SCOPE = Scope.STORE | Scope.LINK
@@ -60,10 +73,11 @@ class Permission:
 
 
 class Directory:
-    """All entries. `generation` grows with every change."""
+    """All entries. `generation` grows with every change but those of cursors, which change with each batch of
+    federated messages; `cursor_changes` counts these."""
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.generation = self.cursor_changes = 0
         self.vhosts: dict[str, str] = {ROOT: ""}
         """Descriptions by name. `/` always exists and needs no entry."""
         self.users: dict[str, User] = {}
@@ -71,6 +85,11 @@ class Directory:
         """By virtual host and user."""
         self.policies: dict[tuple[str, str], Policy] = {}
         """By virtual host and name."""
+        self.upstreams: dict[tuple[str, str], Upstream] = {}
+        """By virtual host and name."""
+        self.agents: dict[tuple[str, str], FederationAgent] = {}
+        self.cursors: dict[tuple[str, str], Cursor] = {}
+        """By virtual host and name of the agent, as the agents."""
         self._values: dict[Key, Value] = {}
 
     def value(self, key: Key) -> Value | None:
@@ -85,9 +104,17 @@ class Directory:
 
     def put(self, kind: str, vhost: str, name: str, value: Value) -> None:
         """Add or replace an entry."""
-        self.generation += 1
         self._values[kind, vhost, name] = value
+        if kind == CURSOR:
+            self.cursor_changes += 1
+            self.cursors[vhost, name] = cursor_of(value)
+            return
+        self.generation += 1
         match kind:
+            case "federation-upstream":
+                self.upstreams[vhost, name] = upstream_of(value)
+            case "federation-agent":
+                self.agents[vhost, name] = agent_of(value)
             case "vhost":
                 self.vhosts[name] = str(value.get("description", ""))
             case "user":
@@ -110,8 +137,16 @@ class Directory:
         """Delete an entry. Idempotent; returns whether it existed."""
         if self._values.pop((kind, vhost, name), None) is None:
             return False
+        if kind == CURSOR:
+            self.cursor_changes += 1
+            self.cursors.pop((vhost, name), None)
+            return True
         self.generation += 1
         match kind:
+            case "federation-upstream":
+                self.upstreams.pop((vhost, name), None)
+            case "federation-agent":
+                self.agents.pop((vhost, name), None)
             case "vhost":
                 self.vhosts.pop(name, None)
                 self.vhosts.setdefault(ROOT, "")
@@ -144,6 +179,15 @@ class Directory:
             of_it = [(PERMISSION, vhost, user) for vhost, user in self.permissions if user == change.name]
         elif change.kind == VHOST:
             of_it = [other for other in self._values if other[1] == change.name]
+        elif change.kind == UPSTREAM:
+            names = [
+                name for (vhost, name), agent in self.agents.items()
+                if (vhost, agent.upstream) == (change.vhost, change.name)
+            ]  # fmt: skip
+            of_it = [(kind, change.vhost, name) for name in names for kind in (CURSOR, AGENT)]
+        elif change.kind == AGENT:
+            of_it = [(CURSOR, change.vhost, change.name)]
+        of_it = [other for other in of_it if other in self._values]
         return [EntryDelete(*each, SCOPE) for each in (*of_it, key)]
 
     def copy(self) -> Directory:
@@ -153,6 +197,8 @@ class Directory:
             dict(self.vhosts), dict(self.users), dict(self.permissions)
         )  # fmt: skip
         same.policies, same._values = dict(self.policies), dict(self._values)
+        same.upstreams, same.agents = dict(self.upstreams), dict(self.agents)
+        same.cursors = dict(self.cursors)
         return same
 
     def policy_for(self, vhost: str, name: str, what: str) -> Policy | None:
@@ -193,7 +239,8 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
     elif record.vhost not in directory.vhosts:
         raise EntryFault(f"{where}: there is no virtual host {record.vhost!r:.300}")
     check = {
-        VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy
+        VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy,
+        UPSTREAM: _check_federation, AGENT: _check_federation, CURSOR: _check_federation,
     }[record.kind]  # fmt: skip
     check(record.value, where)
     try:
@@ -204,6 +251,8 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
         raise EntryFault(f"{where}: it takes {octets} octets, and {LARGEST} are the most")
     if record.kind == PERMISSION and record.name not in directory.users:
         raise EntryFault(f"permission for {record.name!r:.300}: there is no such user")
+    if fault := _federation_fault(directory, record):
+        raise EntryFault(f"{where}: {fault}")
 
 
 def _octets(text: str, where: str) -> int:
@@ -220,6 +269,25 @@ def _check_name(name: str, where: str) -> None:
         raise EntryFault(f"{where}: a name has 1 to {LONGEST_NAME} octets, not {octets}")
     if not name.isprintable():
         raise EntryFault(f"{where}: its name has characters that cannot be printed")
+
+
+def _check_federation(value: Value, where: str) -> None:
+    """See `_federation_fault`."""
+
+
+def _federation_fault(directory: Directory, record: EntryPut) -> str:
+    match record.kind:
+        case "federation-upstream":
+            return upstream_fault(record.name, record.value)
+        case "federation-agent":
+            if fault := agent_fault(record.name, record.value):
+                return fault
+            upstream = str(record.value.get("upstream"))
+            there = (record.vhost, upstream) in directory.upstreams
+            return "" if there else f"there is no upstream {upstream!r:.300} in its virtual host"
+        case "federation-cursor":
+            return "the broker itself says how far an agent has taken"
+    return ""
 
 
 def _check_keys(value: Value, known: tuple[str, ...], where: str) -> None:

@@ -72,8 +72,9 @@ class Enqueueing(Definitions):
         expiration: int | None = None,
         priority: int = 0,
         blind: bool = False,
+        path: tuple[str, ...] = (),
     ) -> Published:
-        """Enqueue one run of messages with the same route. `blind`: see `Envelope`.
+        """Enqueue one run of messages with the same route. `blind`, `path`: see `Envelope`.
 
         Takes over `raws`. A stale route is looked up again.
         """
@@ -95,6 +96,7 @@ class Enqueueing(Definitions):
             expiration=expiration,
             priority=priority,
             blind=blind,
+            path=path,
         )
         if route.refusing:
             return self._publish_bounded(route, envelope, raws, producer, first_tag)

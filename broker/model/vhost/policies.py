@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from broker.model.patterns import Matching
 from broker.model.policy import Policy
 from broker.model.queue.arguments import QueueRules, rules_of, value_fault
+from broker.model.queue.link import is_link
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import PEERS, Exchange
@@ -61,7 +62,7 @@ def apply_to_all(host: Topology) -> None:
     of_queues = host.shared.directory.ranked(host.name, QUEUES)
     changed = False
     for queue in host.queues.values():
-        policy = _first_match(of_queues, queue.name, matching)
+        policy = _policy_of(queue, of_queues, matching)
         if policy is not queue.ruled_by:
             changed |= _set_queue_policy(host, queue, policy, plain)
     of_exchanges = host.shared.directory.ranked(host.name, EXCHANGES)
@@ -81,6 +82,8 @@ def apply_to_all(host: Topology) -> None:
 def apply_to_new(host: Topology, made: Queue | Exchange) -> None:
     """Apply the policies to a new queue or exchange of a serving virtual host. No route leads to it yet."""
     if isinstance(made, Queue):
+        if is_link(made.name):
+            return
         policy = host.shared.directory.policy_for(host.name, made.name, QUEUES)
         if policy is not None:
             _set_queue_policy(host, made, policy, {})
@@ -92,8 +95,13 @@ def policy_names(directory: Directory, queues: Sequence[Queue]) -> dict[Queue, s
     """The policy name of each of these queues that has one. On a backup: the policy that would apply."""
     ranked = {name: directory.ranked(name, QUEUES) for name in {queue.vhost for queue in queues}}
     matching = Matching()
-    found = {queue: _first_match(ranked[queue.vhost], queue.name, matching) for queue in queues}
+    found = {queue: _policy_of(queue, ranked[queue.vhost], matching) for queue in queues}
     return {queue: policy.name for queue, policy in found.items() if policy is not None}
+
+
+def _policy_of(queue: Queue, ranked: Sequence[Policy], matching: Matching) -> Policy | None:
+    """A link queue has none: its limits are its agent's."""
+    return None if is_link(queue.name) else _first_match(ranked, queue.name, matching)
 
 
 def _first_match(ranked: Sequence[Policy], name: str, matching: Matching) -> Policy | None:

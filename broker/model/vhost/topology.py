@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.definition_octets import INDEX
+from broker.model.queue.link import Path, is_link, node_of
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import (
@@ -25,6 +26,7 @@ from broker.model.routing.exchange import (
     copy_keys,
     target_key,
 )
+from broker.model.routing.forward import Forward, forwarded
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
 from broker.model.values import ExchangeType
@@ -54,10 +56,15 @@ class Topology:
         self.octets = sum(exchange.octets for exchange in self.exchanges.values())
         self._incoming: dict[bytes, dict[tuple[str, BindingKey], Binding]] = {}
         self._routes: dict[tuple[str, str], PublishRoute] = {}
+        self._arrivals: dict[tuple[str, str, Path], PublishRoute] = {}
+        """By exchange, routing key and path: of messages that other federation nodes have sent."""
+        self.forwards: dict[str, tuple[Forward, ...]] = {}
+        """By exchange: where its messages go besides, or instead."""
 
     def _changed(self) -> None:
         self.generation += 1
         self._routes.clear()
+        self._arrivals.clear()
         self.shared.changed()
 
     @property
@@ -121,6 +128,10 @@ class Topology:
             self.octets -= INDEX
         self._changed()
 
+    def bound_to(self, queue: Queue) -> list[Binding]:
+        """The bindings of a queue."""
+        return list(self._incoming.get(target_key(queue), {}).values())
+
     # -- routes
 
     def known(self, exchange: str, routing_key: str) -> PublishRoute | None:
@@ -146,9 +157,28 @@ class Topology:
             return (yield from self._look_up(self._existing(exchange), routing_key))
         return found or (yield from self._remember(self._existing(exchange), routing_key))
 
-    def _look_up(self, source: Exchange, routing_key: str) -> Steps[PublishRoute]:
+    def set_forwards(self, exchange: str, forwards: tuple[Forward, ...]) -> None:
+        """Replace them."""
+        if self.forwards.get(exchange, ()) != forwards:
+            self.forwards[exchange] = forwards
+            if not forwards:
+                del self.forwards[exchange]
+            self._changed()
+
+    def find_arrival(self, exchange: str, routing_key: str, path: Path) -> Steps[PublishRoute]:
+        """Like `find_inner`, of a message that came by `path`: it goes to none of these nodes."""
+        found = self._arrivals.get((exchange, routing_key, path))
+        if found is None:
+            found = yield from self._look_up(self._existing(exchange), routing_key, path)
+            if not found.one_off:
+                if len(self._arrivals) >= ROUTE_MEMO:
+                    self._arrivals.clear()
+                self._arrivals[exchange, routing_key, path] = found
+        return found
+
+    def _look_up(self, source: Exchange, routing_key: str, path: Path = ()) -> Steps[PublishRoute]:
         since = self.generation
-        queues, needs_headers = yield from self._reach(source, routing_key, None)
+        queues, needs_headers = yield from self._reach(source, routing_key, None, path=path)
         if since == self.generation:
             return PublishRoute(source.name, routing_key, queues, needs_headers, since)
         return self._one_off(source.name, routing_key, queues, needs_headers)
@@ -163,15 +193,21 @@ class Topology:
         return found
 
     def find_by_headers(
-        self, exchange: str, routing_key: str, headers: Mapping[str, object], *, inner: bool = False
+        self,
+        exchange: str,
+        routing_key: str,
+        headers: Mapping[str, object],
+        *,
+        inner: bool = False,
+        path: Path = (),
     ) -> Steps[PublishRoute]:
         """The route of one message by its headers, needed for a headers exchange or for keys in `CC` and
-        `BCC`. Not put into the memo. `inner`: as in `find_inner`."""
+        `BCC`. Not put into the memo. `inner`: as in `find_inner`; `path`: as in `find_arrival`."""
         source = self._existing(exchange) if inner else self._publishable(exchange)
         copies = copy_keys(headers)
         if not inner:
             self._note_use(source, (routing_key, *copies))
-        queues, _ = yield from self._reach(source, routing_key, headers, copies)
+        queues, _ = yield from self._reach(source, routing_key, headers, copies, path)
         return self._one_off(exchange, routing_key, queues)
 
     def _one_off(
@@ -213,13 +249,14 @@ class Topology:
         routing_key: str,
         headers: Mapping[str, object] | None,
         copies: Sequence[str] = (),
+        path: Path = (),
     ) -> Steps[tuple[tuple[Queue, ...], bool]]:
         """The queues reached from `source`, each once, across cycles of exchanges; and whether headers
         decide.
 
         Without `headers`, a headers exchange on the way matches nothing, and the second result is True. If
         neither the routing key nor `copies` match anything, an exchange forwards to its alternate exchange,
-        if that exists (as in RabbitMQ).
+        if that exists (as in RabbitMQ). Queues of federation nodes on the `path` are left out.
         """
         keys = (routing_key, *copies)
         queues: dict[Queue, None] = {}
@@ -234,18 +271,24 @@ class Topology:
                 continue
             targets: list[Queue | Exchange] = []
             if exchange.name == "":
-                targets += [self.queues[key] for key in keys if key in self.queues]
+                targets += [self.queues[key] for key in keys if key in self.queues and not is_link(key)]
             else:
                 for key in keys:
                     for steps, bindings in exchange.matcher.match(key, headers or {}):
                         targets += [binding.target for binding in bindings]
                         self.looked += steps
                         yield steps + len(bindings)
+            if self.forwards and exchange.name in self.forwards:
+                targets = forwarded(self.forwards[exchange.name], targets, path)
             if not targets and exchange.alternate in self.exchanges and exchange.alternate != PEERS:
                 targets = [self.exchanges[exchange.alternate]]
             for target in targets:
                 if isinstance(target, Queue):
-                    if not follows(target) and target not in leaving:
+                    if (
+                        not follows(target)
+                        and target not in leaving
+                        and not (path and node_of(target) in path)
+                    ):
                         queues[target] = None
                 elif target.name not in seen:
                     seen.add(target.name)

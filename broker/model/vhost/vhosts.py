@@ -24,6 +24,7 @@ from broker.model.routing.exchange import Exchange
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
 from broker.model.vhost.directory import POLICY, SCOPE, VHOST, check_change
+from broker.model.vhost.federation_entries import CURSOR, Cursor
 from broker.model.vhost.fingerprint import definitions_of, fingerprint_of
 from broker.model.vhost.policies import apply_to_all, policy_names
 from broker.model.vhost.shared import Shared
@@ -266,6 +267,18 @@ class VirtualHosts(Shared):
                 apply_to_all(vhost)
         return SCOPE if records else Scope.NONE
 
+    def put_cursor(self, vhost: str, agent: str, cursor: Cursor) -> None:
+        """In the batch of the messages that were taken."""
+        record = EntryPut(CURSOR, vhost, agent, cursor.value(), SCOPE)
+        self.history.append(record)
+        self.directory.apply(record)
+
+    def delete_cursor(self, vhost: str, agent: str) -> None:
+        if (vhost, agent) in self.directory.cursors:
+            record = EntryDelete(CURSOR, vhost, agent, SCOPE)
+            self.history.append(record)
+            self.directory.apply(record)
+
     def _change(self, record: EntryPut | EntryDelete) -> None:
         ending = self.get(record.name) if isinstance(record, EntryDelete) and record.kind == VHOST else None
         if ending is not None:
@@ -279,7 +292,8 @@ class VirtualHosts(Shared):
         self.directory.apply(record)
         if record.kind == VHOST:
             (self.add if isinstance(record, EntryPut) else self.remove)(record.name)
-        self.changed()
+        if record.kind != CURSOR:
+            self.changed()
 
     # -- replica and serving mode
 

@@ -18,6 +18,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from broker.model.octets import as_octets, is_unicode
+from broker.model.queue.link import is_link
 from broker.model.queue.queue import Queue
 from ha.adapter import codes
 from ha.adapter.management.directory_changes import directory_of
@@ -37,7 +38,7 @@ def definitions_of(
 ) -> dict[str, Any]:
     """One answer, of all virtual hosts. `args`: `start` (0), `as_of` (none), `whole` (False: in pieces).
 
-    Built-in exchanges and exclusive queues are left out, and bindings to the latter.
+    Built-in exchanges, exclusive queues and link queues of federation are left out, and bindings to these.
     """
     if (refusal := not_serving(vhosts, status)) is not None:
         return refusal.answer()
@@ -67,7 +68,7 @@ def _kinds(vhosts: VirtualHosts) -> tuple[tuple[str, list[Any], _Line], ...]:
     exchanges = [exchange for vhost in vhosts for exchange in vhost.exchanges.values()]
     return (
         ("exchanges", [exchange for exchange in exchanges if not exchange.built_in], _exchange),
-        ("queues", [q for q in vhosts.queues_by_uuid.values() if not q.exclusive], _queue),
+        ("queues", [queue for queue in vhosts.queues_by_uuid.values() if _is_kept(queue)], _queue),
         ("bindings", list(_bindings(exchanges)), _binding),
     )
 
@@ -75,8 +76,12 @@ def _kinds(vhosts: VirtualHosts) -> tuple[tuple[str, list[Any], _Line], ...]:
 def _bindings(exchanges: list[Exchange]) -> Iterator[Binding]:
     for exchange in exchanges:
         for binding in exchange.bindings.values():
-            if not (isinstance(binding.target, Queue) and binding.target.exclusive):
+            if not isinstance(binding.target, Queue) or _is_kept(binding.target):
                 yield binding
+
+
+def _is_kept(queue: Queue) -> bool:
+    return not queue.exclusive and not is_link(queue.name)
 
 
 def _exchange(exchange: Exchange) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.vhost.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFault
+from broker.model.vhost.federation_entries import AGENT, UPSTREAM
 from broker.security.identity import HA, WITNESS, User
 from broker.security.password_hashes import rabbit_parts
 from ha.adapter import codes
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from broker.model.values import Position
     from broker.model.vhost.directory import Directory
     from broker.model.vhost.vhosts import VirtualHosts
+    from ha.adapter.settings import HaSettings
     from ha.core.role import OwnIdentity
 
 MOST = 200
@@ -45,6 +47,7 @@ class DirectoryNode(Protocol):
 
     broker: Broker
     me: OwnIdentity
+    settings: HaSettings
     vhosts: VirtualHosts
 
     @property
@@ -80,6 +83,13 @@ class DirectoryChanges:
         self._owed.append(_Owed(reply, node.vhosts.history.position, changed))
 
     def _check_configured(self, changes: list[Change]) -> None:
+        puts = [change for change in changes if isinstance(change, EntryPut)]
+        federated = any(change.kind in (UPSTREAM, AGENT) for change in puts)
+        if federated and not self._node.settings.federation.node:
+            raise EntryFault(
+                f"{self._node.me.name} is no federation node: set federation.node in its configuration, to "
+                "the same name on all brokers of its pair"
+            )
         configured = {user.name for user in self._node.broker.settings.users}
         for change in changes:
             made_there = change.kind in (USER, PERMISSION) and change.name in configured

@@ -15,6 +15,7 @@ from ha.adapter.management.serving import not_serving
 from ha.adapter.management.status_view import READY, query_of
 
 if TYPE_CHECKING:
+    from ha.adapter.federation.federation import Federation
     from ha.adapter.mirror.mirrors import QueueMirrors
     from ha.adapter.settings import HaSettings
     from ha.core.ha_broker import HaBroker
@@ -28,6 +29,7 @@ class AskedNode(DirectoryNode, Protocol):
     """The node, as operators' requests use it. The methods are those of `Node`."""
 
     core: HaBroker
+    federation: Federation
     mirrors: QueueMirrors
     settings: HaSettings
 
@@ -76,6 +78,15 @@ class Questions:
                 reply({"ok": True, "reason": status["reason"], "status": status})
             case "definitions":
                 reply(definitions_of(node.vhosts, node.broker.settings.users, node.status(), args))
+            case "federation":
+                reply(
+                    {
+                        "ok": True,
+                        "reason": "",
+                        **node.federation.status(),
+                        "entries": node.federation.entries(),
+                    }
+                )
             case "directory":
                 refusal = not_serving(node.vhosts, node.status())
                 found = directory_of(node.vhosts.directory, node.broker.settings.users)

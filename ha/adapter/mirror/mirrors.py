@@ -318,7 +318,7 @@ class QueueMirrors:
         for address in closed:
             follower.failed(address, why)
         if login is not None:
-            brokers = [_host_port(address) for address in addresses if address not in closed]
+            brokers = [split_address(address) for address in addresses if address not in closed]
             node.peerings.add(brokers, login, mirror.inbox, PeeringKind.MIRROR)
             node.peerings.due(node.now)
         return mirror
@@ -328,7 +328,7 @@ class QueueMirrors:
         any address, and the default words `ha`/`ha` are no exception: a mirror may outlive them."""
         if login.tls or self._node.broker.settings.allow_plain_without_tls:
             return []
-        return [address for address in addresses if not _is_near(_host_port(address)[0])]
+        return [address for address in addresses if not is_near(split_address(address)[0])]
 
     def _forget(self, name: str) -> None:
         mirror = self._mirrors.pop(name, None)
@@ -417,17 +417,23 @@ def _limit_of(peering: str) -> str:
 
 
 def _failure(dial: DialFailed, peering: str) -> str:
-    """Why a dial did not get in. Only the kernel there can say that nothing listens."""
-    if dial.unspoken and not (dial.refusal or dial.distrust):
-        slow = f"; over a slow line, set {_limit_of(peering)}" if NOT_IN_TIME in dial.unspoken else ""
-        return f"somebody listens there, and is no broker that answers: {dial.unspoken}{slow}"
-    if dial.refusal and dial.refusal.startswith("403 "):
+    """Why a dial did not get in."""
+    if dial.refusal.startswith("403 ") and not dial.unspoken:
         return f"{dial.refusal} ({_A_MIRROR.format(name=peering) if peering else _SAME_PASSWORD})"
+    return dial_failure(dial, _limit_of(peering))
+
+
+def dial_failure(dial: DialFailed, limit: str) -> str:
+    """Why a dial did not get in, in a sentence. Only the kernel there can say that nothing listens. `limit`:
+    the setting of the time that a login may take."""
+    if dial.unspoken and not (dial.refusal or dial.distrust):
+        slow = f"; over a slow line, set {limit}" if NOT_IN_TIME in dial.unspoken else ""
+        return f"somebody listens there, and is no broker that answers: {dial.unspoken}{slow}"
     silent = "nobody answers there" if dial.nobody else "no answer comes from there"
     return dial.refusal or dial.distrust or dial.unresolved or silent
 
 
-def _is_near(host: str) -> bool:
+def is_near(host: str) -> bool:
     """Does what is sent there stay on this machine?"""
     return host.lower() == "localhost" or is_loopback(host)
 
@@ -440,6 +446,6 @@ def _is_name(text: object) -> bool:
         return False
 
 
-def _host_port(address: str) -> tuple[str, int]:
+def split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -63,7 +63,7 @@ class SourceVhost:
         if follower is None:
             return None
         try:
-            follower.check_read(name)
+            follower.check_access("read", "queue", name)
         except AccessRefused as error:
             return Found(b"", error.text)
         vhost = self._vhosts.get(follower.vhost_name)

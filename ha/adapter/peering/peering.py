@@ -15,7 +15,7 @@ from broker.amqp091.client import SPEAKS_TLS, ClientConnection, Closed, Extensio
 from broker.amqp091.server.handshake import MANAGEMENT_CAPABILITY, PEER_CAPABILITY
 from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
-from ha.adapter.peer_check import FOLLOWER_CAPABILITY
+from ha.adapter.peer_check import FEDERATION_CAPABILITY, FOLLOWER_CAPABILITY
 from ha.adapter.peering.login import PeeringLogin
 from ha.core.mirror.wire import one_line
 
@@ -33,12 +33,16 @@ class PeeringKind(enum.Enum):
     """To a node of the pair."""
     MIRROR = "mirror"
     """This node follows queues there."""
+    FEDERATION = "federation"
+    """Exchanges here take messages from there."""
     WITNESS = "witness"
     """The broker there keeps the record of the pair."""
 
     @property
     def connection(self) -> str:
         """What it is called in the other broker's list of connections."""
+        if self is PeeringKind.FEDERATION:
+            return "federation"
         return "authority" if self is PeeringKind.WITNESS else "link"
 
     @property
@@ -46,7 +50,8 @@ class PeeringKind(enum.Enum):
         """What this node claims to be at the login."""
         if self is PeeringKind.WITNESS:
             return {MANAGEMENT_CAPABILITY: True}
-        return {PEER_CAPABILITY: True} | ({FOLLOWER_CAPABILITY: True} if self is PeeringKind.MIRROR else {})
+        own = {PeeringKind.MIRROR: FOLLOWER_CAPABILITY, PeeringKind.FEDERATION: FEDERATION_CAPABILITY}
+        return {PEER_CAPABILITY: True} | ({own[self]: True} if self in own else {})
 
 
 class PeeringState(enum.Enum):

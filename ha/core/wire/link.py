@@ -27,7 +27,7 @@ FRAME_LIMIT = 1 << 30
 
 class Method(enum.IntEnum):
     """Methods of class 250. 10-31 are the link's, 50-51 an operator's, 52-53 those of a pair to its witness;
-    40-46 are `copy_link`'s."""
+    40-46 are those of queue mirrors (`mirror.wire`), 60-66 those of federation (`federation.wire`)."""
 
     HELLO = 10
     HELLO_OK = 11
@@ -297,9 +297,10 @@ Kind = TypeVar("Kind", bound=enum.IntEnum)
 class StreamDecoder(Generic[Kind]):
     """Puts DATA pieces together again. One per link; never keeps more than one frame plus one piece."""
 
-    def __init__(self, kinds: type[Kind]) -> None:
-        """`kinds`: what types of frames there are."""
+    def __init__(self, kinds: type[Kind], largest: int = FRAME_LIMIT) -> None:
+        """`kinds`: what types of frames there are. `largest`: octets of one."""
         self._kinds = kinds
+        self._largest = largest
         self._pieces: list[bytes] = []
         self._held = 0
         self._needed = _HEAD.size
@@ -319,7 +320,7 @@ class StreamDecoder(Generic[Kind]):
         self._needed = _HEAD.size
         while end - at >= _HEAD.size:
             length, kind = _HEAD.unpack_from(buffer, at)
-            if length > FRAME_LIMIT:
+            if length > self._largest:
                 raise LinkError(f"a link frame of {length} bytes")
             if end - at < _HEAD.size + length:
                 self._needed = _HEAD.size + length

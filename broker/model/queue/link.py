@@ -1,0 +1,43 @@
+"""Link queues: what a federated broker downstream has asked for, and has not yet taken.
+
+They are ordinary queues of a reserved name, so that they are stored, replicated, paged and limited as any
+other. The high-availability adapter declares and feeds them (`broker.model.vhost.links`). Clients and
+policies leave them alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.model.queue.contents import QueueContents
+
+Path = tuple[str, ...]
+"""Federation nodes, the first one first."""
+PREFIX = "amq.link."
+NODE = "x-link-node"
+"""Argument: the federation node that takes the messages."""
+OWNER = "x-link-owner"
+"""Argument: the id of its cluster, by which it is told from another node of the same name."""
+BY = "x-link-path"
+"""Argument of a binding of a link queue: the nodes through which the interest came, the nearest one last."""
+
+
+def link_name(exchange: str, node: str) -> str:
+    """No node has an `@` in its name."""
+    return f"{PREFIX}{exchange}@{node}"
+
+
+def push_name(exchange: str, upstream: str) -> str:
+    """Of the link queue for an upstream to which messages are given. No node has a `>` in its name."""
+    return f"{PREFIX}{exchange}@>{upstream}"
+
+
+def is_link(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
+def node_of(queue: QueueContents) -> str:
+    """The federation node that takes the messages; "" for any other queue."""
+    found = queue.arguments.get(NODE, "") if is_link(queue.name) else ""
+    return found if isinstance(found, str) else ""

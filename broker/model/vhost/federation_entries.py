@@ -1,0 +1,186 @@
+"""Directory entries of federation: upstreams, agents, and how far each agent has taken. Values and checks.
+
+An upstream says where another cluster is, and by which login of the configuration. No entry has a secret. An
+agent belongs to one exchange, and takes from, or gives to, the exchange of the same name at one upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+UPSTREAM, AGENT, CURSOR = "federation-upstream", "federation-agent", "federation-cursor"
+MOST_ADDRESSES = 16
+LONGEST_HOST = 255
+LONGEST_NODE = 100
+MOST_HOPS = 32
+MODES = ("all", "none")
+FORWARD_MODES = ("all", "unmatched", "none")
+ON_OUTAGE = ("queue", "drop")
+GIB = 1 << 30
+
+Value = Mapping[str, object]
+
+
+@dataclass(slots=True, frozen=True)
+class Upstream:
+    """`login`: in `federation.logins` of the configuration. `vhost`: the virtual host there."""
+
+    addresses: tuple[str, ...]
+    login: str
+    vhost: str
+
+
+@dataclass(slots=True, frozen=True)
+class FederationAgent:
+    """Sizes in octets, times in milliseconds; None: no limit."""
+
+    exchange: str
+    upstream: str
+    consume_mode: str
+    forward_mode: str
+    copy: int
+    on_outage: str
+    max_length_bytes: int
+    message_ttl: int | None
+    expires: int | None
+    max_hops: int
+    paused: bool
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The arguments of its link queue."""
+        found = {
+            "x-max-length-bytes": self.max_length_bytes, "x-message-ttl": self.message_ttl,
+            "x-expires": self.expires,
+        }  # fmt: skip
+        return {key: number for key, number in found.items() if number is not None}
+
+
+@dataclass(slots=True, frozen=True)
+class Cursor:
+    """Messages of the link queue `uuid` are taken up to this id."""
+
+    uuid: bytes
+    epoch: int
+    sequence: int
+
+    def value(self) -> dict[str, object]:
+        return {"uuid": self.uuid.hex(), "epoch": self.epoch, "sequence": self.sequence}
+
+
+def agent_name(exchange: str, upstream: str) -> str:
+    """Of its entry. No upstream has an `@` in its name."""
+    return f"{exchange}@{upstream}"
+
+
+def received_name(exchange: str, node: str) -> str:
+    """Of the cursor of what a node downstream gives. No upstream has a name that begins with `>`."""
+    return f"{exchange}@>{node}"
+
+
+# -- read from entries, which were checked before they were put
+
+
+def upstream_of(value: Value) -> Upstream:
+    addresses = value.get("addresses")
+    return Upstream(
+        tuple(map(str, addresses)) if isinstance(addresses, list) else (), str(value.get("login", "")),
+        str(value.get("vhost", "/")),
+    )  # fmt: skip
+
+
+def agent_of(value: Value) -> FederationAgent:
+    return FederationAgent(
+        str(value.get("exchange", "")), str(value.get("upstream", "")),
+        str(value.get("consume-mode", "none")), str(value.get("forward-mode", "none")),
+        _number(value, "copy", 1), str(value.get("on-outage", "queue")),
+        _number(value, "max-length-bytes", GIB), _optional(value, "message-ttl"), _optional(value, "expires"),
+        _number(value, "max-hops", 8), value.get("paused") is True,
+    )  # fmt: skip
+
+
+def cursor_of(value: Value) -> Cursor:
+    uuid = bytes.fromhex(str(value.get("uuid", "")))
+    return Cursor(uuid, _number(value, "epoch", 0), _number(value, "sequence", 0))
+
+
+def _number(value: Value, key: str, default: int) -> int:
+    found = value.get(key)
+    return found if isinstance(found, int) else default
+
+
+def _optional(value: Value, key: str) -> int | None:
+    found = value.get(key)
+    return found if isinstance(found, int) else None
+
+
+# -- checks; each returns what is wrong, as the rest of a sentence, or ""
+
+
+def upstream_fault(name: str, value: Value) -> str:
+    if fault := _unknown(value, ("addresses", "login", "vhost")):
+        return fault
+    if "@" in name or name.startswith(">"):
+        return "its name has an '@', which separates an exchange from its upstream, or begins with '>'"
+    addresses, login, vhost = value.get("addresses"), value.get("login"), value.get("vhost", "/")
+    if not isinstance(addresses, list) or not 0 < len(addresses) <= MOST_ADDRESSES:
+        return f"addresses is a list of 1 to {MOST_ADDRESSES} addresses HOST:PORT"
+    for address in addresses:
+        if not isinstance(address, str) or not _is_address(address):
+            return f"{address!r:.80} is no address HOST:PORT"
+    if len(set(addresses)) < len(addresses):
+        return "addresses has one address twice"
+    if not isinstance(login, str) or not login:
+        return "login is the name of one of federation.logins of the configuration"
+    if not isinstance(vhost, str) or not 0 < len(vhost.encode("utf-8", "replace")) <= 255:
+        return "vhost is the name of the virtual host there"
+    return ""
+
+
+def agent_fault(name: str, value: Value) -> str:
+    known = (
+        "exchange", "upstream", "consume-mode", "forward-mode", "copy", "on-outage", "max-length-bytes",
+        "message-ttl", "expires", "max-hops", "paused",
+    )  # fmt: skip
+    if fault := _unknown(value, known):
+        return fault
+    exchange, upstream = value.get("exchange"), value.get("upstream")
+    if not isinstance(exchange, str) or not isinstance(upstream, str):
+        return "exchange and upstream are names"
+    if name != agent_name(exchange, upstream):
+        return f"its name is {agent_name(exchange, upstream)!r:.300}, of its exchange and its upstream"
+    if not exchange:
+        return "the default exchange cannot be federated"
+    if exchange in ("amq.failover", "amq.peer"):
+        return f"exchange '{exchange}' is for the nodes of the pair, and cannot be federated"
+    for key, choices in (("consume-mode", MODES), ("forward-mode", FORWARD_MODES), ("on-outage", ON_OUTAGE)):
+        found = value.get(key, choices[0] if key == "on-outage" else "none")
+        if found not in choices:
+            return f"{key} is one of {', '.join(choices)}, not {found!r:.80}"
+    copy = value.get("copy", 1)
+    if type(copy) is not int or copy not in (0, 1):
+        return f"copy is 0 or 1, not {copy!r:.80}"
+    if copy == 0 and value.get("forward-mode", "none") == "none":
+        return "copy 0 sends messages upstream only, and forward-mode none sends none there: set one"
+    for key, least, most in (
+        ("max-length-bytes", 1, 2**62), ("message-ttl", 0, 2**32 - 1), ("expires", 1, 2**32 - 1),
+        ("max-hops", 1, MOST_HOPS),
+    ):  # fmt: skip
+        number = value.get(key, least)
+        if type(number) is not int or not least <= number <= most:
+            return f"{key} is a whole number from {least} to {most}, not {number!r:.80}"
+    if not isinstance(value.get("paused", False), bool):
+        return "paused is true or false"
+    return ""
+
+
+def _unknown(value: Value, known: tuple[str, ...]) -> str:
+    strange = sorted(set(value) - set(known))
+    return f"{strange[0]!r:.80} is not known; it has {', '.join(known)}" if strange else ""
+
+
+def _is_address(text: str) -> bool:
+    host, colon, port = text.rpartition(":")
+    fits = bool(host and colon) and len(host) <= LONGEST_HOST and host.isprintable() and " " not in host
+    return fits and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535

@@ -1,0 +1,182 @@
+"""Both ends of a federation link in a serving virtual host.
+
+Upstream: the link queue of one exchange and one broker downstream, and its bindings, which are the interest
+of that broker. Downstream: the messages that arrive. Each change is history like any other. The
+high-availability adapter calls these functions inside a tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.errors import PreconditionFailed
+from broker.model.history.records import Envelope, QueueDeclare
+from broker.model.history.value_codec import UnsupportedValue, canonical
+from broker.model.queue.link import BY, NODE, OWNER, Path, link_name, node_of, push_name
+from broker.model.queue.queue import Queue
+from broker.model.routing.exchange import Binding, Exchange, check_binding_arguments
+from broker.model.routing.publish_route import PublishRoute
+from broker.model.steps import finish
+from broker.model.values import REPLICATE
+
+if TYPE_CHECKING:
+    from broker.model.vhost.vhost import VirtualHost
+
+Wish = tuple[str, bytes]
+"""Routing key and canonical arguments of a binding that a broker downstream wishes."""
+
+
+class Interest(NamedTuple):
+    """One binding that is wished upstream. `path`: the nodes through which the wish came."""
+
+    routing_key: str
+    arguments: Mapping[str, object]
+    path: Path
+
+    @property
+    def wish(self) -> Wish:
+        return self.routing_key, canonical(self.arguments)
+
+
+# -- upstream
+
+
+def declare_link(
+    vhost: VirtualHost, exchange: Exchange, node: str, owner: str, limits: Mapping[str, object]
+) -> Queue:
+    """The link queue, which is as durable, and as replicated, as its exchange. One that exists keeps its
+    messages, and its limits. `owner`: see `link.OWNER`; `limits`: queue arguments."""
+    return _declare(vhost, exchange, link_name(exchange.name, node), {NODE: node, OWNER: owner, **limits})
+
+
+def declare_push(
+    vhost: VirtualHost, exchange: Exchange, upstream: str, limits: Mapping[str, object]
+) -> Queue:
+    """The link queue for messages that are given to an upstream; else as `declare_link`."""
+    return _declare(vhost, exchange, push_name(exchange.name, upstream), {**limits})
+
+
+def _declare(vhost: VirtualHost, exchange: Exchange, name: str, arguments: dict[str, object]) -> Queue:
+    found = vhost.queues.get(name)
+    if found is not None:
+        return found
+    if exchange.replicate in ("none", "configuration", "all"):
+        arguments[REPLICATE] = exchange.replicate
+    declared = QueueDeclare(
+        vhost.new_uuid(), name, exchange.durable, False, False, arguments, vhost=vhost.name
+    )
+    declared.scope = vhost.hooks.queue_scope(declared)
+    vhost._record(declared)
+    queue = vhost._make_queue(declared, None)
+    vhost.expiries.used(queue)
+    return queue
+
+
+def asked_for(vhost: VirtualHost, queue: Queue) -> dict[Wish, Binding]:
+    """What the broker that takes from this link queue has asked for."""
+    return {behind(binding).wish: binding for binding in vhost.bound_to(queue)}
+
+
+def ask_for(vhost: VirtualHost, exchange: Exchange, queue: Queue, items: Iterable[Interest]) -> None:
+    """Bind the link queue. Raises PreconditionFailed for arguments that no binding may have."""
+    for key, arguments, path in items:
+        given = {**arguments, BY: list(path)}
+        check_binding_arguments(exchange.type, arguments)
+        try:
+            binding = Binding(exchange, queue, key, given)
+        except UnsupportedValue as error:
+            raise PreconditionFailed(f"invalid arguments: {error}") from None
+        if binding.key not in exchange.bindings:
+            vhost._record(binding.bind_record())
+            vhost.add_binding(binding)
+
+
+def forgo(vhost: VirtualHost, bindings: Iterable[Binding]) -> None:
+    """Unbind the link queue. An auto-delete exchange without any other binding ends."""
+    sources: dict[str, Exchange] = {}
+    for binding in bindings:
+        if binding.key in binding.source.bindings:
+            vhost._record(binding.unbind_record())
+            vhost.remove_binding(binding)
+            sources[binding.source.name] = binding.source
+    if sources:
+        vhost._end_unbound(list(sources.values()))
+
+
+# -- downstream
+
+
+def wishes(exchange: Exchange, me: str, upstream: str, most: int) -> dict[Wish, Interest]:
+    """What this broker, the node `me`, wants of that exchange of the node `upstream`: all that its own
+    exchange is bound for, but what that node wants itself. `most`: the longest path of an interest that is
+    passed on. Of several paths it names the shortest."""
+    found: dict[Wish, Interest] = {}
+    for binding in exchange.bindings.values():
+        if isinstance(binding.target, Queue) and node_of(binding.target) == upstream:
+            continue
+        interest = behind(binding)
+        if upstream in interest.path or me in interest.path or len(interest.path) >= most:
+            continue
+        wish = interest.wish
+        if wish not in found or len(interest.path) + 1 < len(found[wish].path):
+            found[wish] = interest._replace(path=(*interest.path, me))
+    return found
+
+
+def behind(binding: Binding) -> Interest:
+    """What a binding asks for; a link queue's says also through whom."""
+    by = binding.arguments.get(BY)
+    if not isinstance(by, list) or not isinstance(binding.target, Queue) or not node_of(binding.target):
+        return Interest(binding.routing_key, binding.arguments, ())
+    rest = {key: value for key, value in binding.arguments.items() if key != BY}
+    return Interest(binding.routing_key, rest, tuple(map(str, by)))
+
+
+class Arrived(NamedTuple):
+    """What became of messages that arrived: how many were routed, went to no queue, or were refused by a full
+    one."""
+
+    routed: int
+    unrouted: int
+    refused: int
+
+
+def arrive(
+    vhost: VirtualHost, exchange: Exchange, envelope: Envelope, raws: list[bytes], path: Path,
+    expiration: int | None,
+) -> Arrived:  # fmt: skip
+    """Publish messages of one run of a node upstream to the exchange. They go to no link queue of a node on
+    their `path`. `envelope`: theirs, there; `expiration`: the milliseconds that they have left."""
+    routed = unrouted = refused = 0
+    for route, some in _routes(vhost, exchange, envelope.routing_key, raws, path):
+        published = vhost.publish(
+            route, some, persistent=envelope.persistent, channel=envelope.channel,
+            largest_frame=envelope.largest_frame, expiration=expiration, priority=envelope.priority,
+            blind=envelope.blind, path=path,
+        )  # fmt: skip
+        if not route.queues:
+            unrouted += len(some)
+        else:
+            routed += published.accepted
+            refused += len(some) - published.accepted
+    return Arrived(routed, unrouted, refused)
+
+
+def _routes(
+    vhost: VirtualHost, exchange: Exchange, key: str, raws: list[bytes], path: Path
+) -> Iterator[tuple[PublishRoute, list[bytes]]]:
+    form = vhost.removals.format
+    route = finish(vhost.find_arrival(exchange.name, key, path))
+    together: list[bytes] = []
+    for raw in raws:
+        if not route.needs_headers and not form.has_copies(raw):
+            together.append(raw)
+            continue
+        if together:
+            yield route, together
+            together = []
+        headers = form.headers(raw)
+        yield finish(vhost.find_by_headers(exchange.name, key, headers, inner=True, path=path)), [raw]
+    if together:
+        yield route, together

@@ -1,0 +1,1 @@
+"""Federation of exchanges between clusters: the adapter at both ends of each link."""

@@ -1,0 +1,143 @@
+"""ExchangeModel: an exchange of this broker to which messages of another cluster come. Owner: Federation.
+
+Messages, and how far they are taken (the cursor, a directory entry), are history of one batch: a disk or a
+backup has both or neither.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from broker.amqp091.codec.content_check import unreadable
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Bind, EnqueueRun, MessageId, RawRun, Unbind
+from broker.model.values import Position
+from broker.model.vhost.federation_entries import Cursor
+from broker.model.vhost.links import arrive, wishes
+from ha.adapter.federation.interest import decoded, digest_of, interest_of, record_of
+from ha.core.errors import LinkError
+
+if TYPE_CHECKING:
+    from broker.model.vhost.vhost import VirtualHost
+    from broker.store.store import Store
+    from ha.adapter.federation.ports import FederationNode
+    from ha.core.federation.ports import Wanted
+
+BEFORE_ALL: MessageId = (0, 0)
+
+
+class ExchangeModel:
+    """See `ha.core.federation.ports.TakerModel`. `entry`: the name of the cursor's directory entry;
+    `source`: that of the other broker, for people. `origins`: of each node that published, the sources from
+    which that came to this exchange."""
+
+    def __init__(
+        self, node: FederationNode, store: Store, vhost: VirtualHost, entry: str, exchange: str, source: str,
+        origins: dict[str, set[str]], max_hops: int = 0,
+    ) -> None:  # fmt: skip
+        self._node = node
+        self._store = store
+        self._vhost = vhost
+        self._entry = entry
+        self._exchange = exchange
+        self._source = source
+        self._max_hops = max_hops
+        self._origins = origins
+        self.twice = ""
+        """Why messages come twice, in a sentence; "" if they do not."""
+        self._settling: deque[tuple[Position, MessageId]] = deque()
+        """Of each batch with messages: up to where they are taken with it."""
+        self.routed = self.unrouted = self.refused = self.looped = self.spoilt = 0
+
+    @property
+    def generation(self) -> int:
+        return self._vhost.generation
+
+    def type(self) -> str:
+        found = self._vhost.exchanges.get(self._exchange)
+        return found.type.value if found is not None else ""
+
+    def wanted(self, upstream: str) -> Wanted:
+        exchange = self._vhost.exchanges.get(self._exchange)
+        if exchange is None:
+            return {}
+        me = self._node.settings.federation.node
+        found = wishes(exchange, me, upstream, self._max_hops)
+        return {wish: record_of(exchange.name, interest) for wish, interest in found.items()}
+
+    def digest(self, wanted: Wanted) -> str:
+        return digest_of((wish, interest_of(bind).path) for wish, bind in wanted.items())
+
+    def encode(self, records: list[Bind | Unbind]) -> list[bytes]:
+        return [encode_record(record) for record in records]
+
+    def runs(self, payload: bytes) -> list[EnqueueRun]:
+        found: list[EnqueueRun] = []
+        for record in decoded(payload):
+            if not isinstance(record, EnqueueRun):
+                raise LinkError("what comes from upstream is no message")
+            found.append(record)
+        return found
+
+    # -- messages
+
+    def taken(self, uuid: bytes) -> MessageId:
+        cursor = self._vhost.shared.directory.cursors.get((self._vhost.name, self._entry))
+        if cursor is None or cursor.uuid != uuid:
+            return BEFORE_ALL
+        return cursor.epoch, cursor.sequence
+
+    def take(self, path: tuple[str, ...], run: EnqueueRun, skip: int, wall_ms: int) -> None:
+        envelope = run.envelope
+        raws = run.raws.split() if isinstance(run.raws, RawRun) else run.raws
+        exchange = self._vhost.exchanges.get(self._exchange)
+        me = self._node.settings.federation.node
+        fit = [raw for raw in raws[skip:] if not unreadable([raw])] if unreadable(raws) else raws[skip:]
+        self.spoilt += len(raws) - skip - len(fit)
+        if exchange is None or not fit:
+            return
+        if me in path:
+            self.looped += len(fit)
+            return
+        if path:
+            self._note_origin(path[0])
+        left = envelope.expiration
+        if left is not None:
+            left = max(0, left - max(0, wall_ms - envelope.wall_ms))
+        result = arrive(self._vhost, exchange, envelope, fit, path, left)
+        self.routed += result.routed
+        self.unrouted += result.unrouted
+        self.refused += result.refused
+
+    def _note_origin(self, node: str) -> None:
+        """Between two nodes there is to be one way: nobody can tell the copies of a message apart."""
+        seen = self._origins.setdefault(node, set())
+        seen.add(self._source)
+        if len(seen) > 1 and not self.twice:
+            ways = " and ".join(f"'{source}'" for source in sorted(seen))
+            self.twice = (
+                f"messages that node '{node}' publishes come from {ways}, once from each: remove the "
+                "agents of all but one"
+            )
+
+    def took(self, uuid: bytes, upto: MessageId) -> None:
+        vhost = self._vhost
+        self._node.vhosts.put_cursor(vhost.name, self._entry, Cursor(uuid, *upto))
+        history = vhost.history
+        batch = Position(history.epoch, history.n + 1)
+        if self._settling and self._settling[-1][0] == batch:
+            self._settling.pop()
+        self._settling.append((batch, upto))
+
+    def settled(self) -> MessageId | None:
+        """On this disk, and on that of each backup that confirms wait for."""
+        durable = min(self._store.durable, self._node.core.durable)
+        found: MessageId | None = None
+        while self._settling and self._settling[0][0] <= durable:
+            found = self._settling.popleft()[1]
+        return found
+
+    def forget(self) -> None:
+        if self._node.vhosts.serving:
+            self._node.vhosts.delete_cursor(self._vhost.name, self._entry)

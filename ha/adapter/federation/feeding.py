@@ -1,0 +1,123 @@
+"""Feeding: the consumer of a link queue. Owner: LinkQueues, or PushQueue.
+
+Messages are paged, limited, dated and handed out as to any consumer. What was handed out and not yet taken
+goes back to its place when the link ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from broker.errors import AmqpError
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Entry, MessageId, id_of
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.message_run import group_runs
+from broker.model.queue.requeueing import DeliveredBatch
+from broker.model.values import Reason
+from broker.model.vhost.links import Wish
+from ha.core.errors import LinkError
+
+if TYPE_CHECKING:
+    from broker.model.queue.queue import Queue
+    from broker.model.routing.exchange import Exchange
+    from broker.model.vhost.vhost import VirtualHost
+
+WINDOW = 16 << 20
+"""Octets handed out and not yet taken, above which nothing more is."""
+MEAN_FIRST = 512
+"""Octets of a message, as long as nothing is known."""
+SHARE = 4 << 20
+"""About how many octets one tick hands out."""
+TAG = "federation"
+
+
+class Feeding:
+    """The consumer of one link queue. Implements `DeliverySink`. `client`: the broker that takes, for people;
+    `node`: what came through that node is not handed out to it."""
+
+    def __init__(
+        self, vhost: VirtualHost, queue: Queue, exchange: Exchange, client: str, node: str = ""
+    ) -> None:
+        self.vhost = vhost
+        self.queue = queue
+        self.exchange = exchange
+        self.client = client
+        self.node = node
+        self.consumer = Consumer(TAG, self, exclusive=True)
+        self.fresh: list[Entry] = []
+        """Handed out in this tick."""
+        self.out: deque[Entry] = deque()
+        """Handed out and not yet taken, by ascending id."""
+        self.octets = 0
+        self.sent = 0
+        self.gone = ""
+        self.begun: dict[Wish, None] | None = None
+        """The wishes of a whole set that is still coming."""
+        self._mean = MEAN_FIRST
+        self._starved = False
+
+    def credit(self, consumer: Consumer) -> int:
+        room = min(SHARE, WINDOW - self.octets)
+        self._starved = room <= 0
+        return max(1, room // self._mean) if room > 0 else 0
+
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
+        size = sum(len(raw) for _, _, raw in entries)
+        self.octets += size
+        self._mean = max(1, (self._mean * 7 + size // len(entries)) // 8)
+        self.fresh += entries
+        self.out += entries
+
+    def cancelled(self, consumer: Consumer) -> None:
+        self.gone = "its link queue was deleted"
+
+    def taken(self, upto: MessageId) -> None:
+        """LinkError if that was never handed out."""
+        gone: list[Entry] = []
+        if upto[0] > self.vhost.history.epoch:
+            raise LinkError(f"{upto} is taken, and this broker is in epoch {self.vhost.history.epoch}")
+        while self.out and id_of(self.out[0]) <= upto:
+            gone.append(self.out.popleft())
+        self.octets -= sum(len(raw) for _, _, raw in gone)
+        if gone:
+            self.queue.drop(gone, Reason.TRANSFERRED)
+        if self._starved and self.octets < WINDOW:
+            self.queue.schedule()
+
+    def begin(self) -> None:
+        """Messages are handed out from now on."""
+        try:
+            self.vhost.consume(self.queue, self.consumer)
+        except AmqpError as error:
+            self.gone = error.text
+
+    def end(self) -> None:
+        """What was not taken waits again, at its place."""
+        vhost, queue = self.vhost, self.queue
+        if not vhost.serving or queue.deleted:
+            return
+        if self.out:
+            batch = DeliveredBatch(queue, list(self.out))
+            vhost.removals.requeueing.give_back([batch], (queue,), failed=False)
+        vhost.cancel(queue, self.consumer)
+
+    def ended(self) -> str:
+        """Why there is nothing to hand out any more, as a sentence; "" while there is."""
+        if self.vhost.exchanges.get(self.exchange.name) is not self.exchange:
+            return f"its exchange '{self.exchange.name}' was deleted"
+        return self.gone
+
+    def read(self) -> list[bytes]:
+        """What was handed out in this tick, as encoded runs."""
+        fresh, self.fresh = self.fresh, []
+        if self.node and any(self.node in envelope.path for _, envelope, _ in fresh):
+            back = [entry for entry in fresh if self.node in entry[1].path]
+            gone = set(map(id_of, back))
+            self.out = deque(entry for entry in self.out if id_of(entry) not in gone)
+            self.octets -= sum(len(raw) for _, _, raw in back)
+            self.queue.drop(back, Reason.TRANSFERRED)
+            fresh = [entry for entry in fresh if id_of(entry) not in gone]
+        self.sent += len(fresh)
+        return [encode_record(run) for run in group_runs(self.queue.uuid, fresh)] if fresh else []

@@ -1,0 +1,54 @@
+"""What a broker downstream wants, as records and as a digest. Values only; both ends use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+from broker.model.history.record_codec import CorruptRecord, decode_records
+from broker.model.history.records import Bind, Record, Unbind
+from broker.model.queue.link import BY
+from broker.model.vhost.links import Interest, Wish
+from ha.core.errors import LinkError
+
+
+def record_of(exchange: str, interest: Interest) -> Bind:
+    """As it travels: the path is one of the arguments."""
+    return Bind(
+        exchange, None, "", interest.routing_key, {**interest.arguments, BY: list(interest.path)}
+    )  # fmt: skip
+
+
+def interest_of(record: Bind | Unbind) -> Interest:
+    """LinkError if the record names no path."""
+    path = record.arguments.get(BY)
+    if not isinstance(path, list) or not path or not all(isinstance(node, str) for node in path):
+        raise LinkError("an interest that names no path")
+    arguments = {key: value for key, value in record.arguments.items() if key != BY}
+    return Interest(record.routing_key, arguments, tuple(path))
+
+
+def changes(payload: bytes) -> list[Bind | Unbind]:
+    """LinkError for anything else."""
+    found: list[Bind | Unbind] = []
+    for record in decoded(payload):
+        if not isinstance(record, Bind | Unbind):
+            raise LinkError("an interest that is no binding")
+        found.append(record)
+    return found
+
+
+def decoded(payload: bytes) -> list[Record]:
+    try:
+        return decode_records(payload)
+    except CorruptRecord as error:
+        raise LinkError(f"records that cannot be read: {error}") from error
+
+
+def digest_of(items: Iterable[tuple[Wish, tuple[str, ...]]]) -> str:
+    """Equal for equal wishes by equal paths, in any order."""
+    hashed = sha256()
+    for (key, arguments), path in sorted(items):
+        for part in (key.encode("utf-8", "surrogateescape"), arguments, "@".join(path).encode()):
+            hashed.update(len(part).to_bytes(4, "big") + part)
+    return hashed.hexdigest()

@@ -1,0 +1,155 @@
+"""LinkQueues: the queues of this broker that feed brokers downstream. Owner: Federation.
+
+The bindings of a link queue are what the broker downstream wants.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.errors import AmqpError, PreconditionFailed
+from broker.model.history.records import Bind, MessageId
+from broker.model.queue.link import OWNER, link_name
+from broker.model.vhost.links import ask_for, asked_for, behind, declare_link, forgo
+from ha.adapter.federation.feeding import Feeding
+from ha.adapter.federation.interest import changes, digest_of, interest_of
+from ha.core.federation.ports import FeederStanding, Found
+from ha.core.federation.wire import InterestFlag, Open, Refusal
+
+if TYPE_CHECKING:
+    from broker.hooks import ExtensionPeer
+    from broker.model.routing.exchange import Binding
+    from ha.adapter.federation.ports import FederationNode
+
+MOST_INTEREST = 100_000
+"""Bindings of one link."""
+MOST_PATH = 32
+
+
+class LinkQueues:
+    """See `ha.core.federation.ports.FeederModel`."""
+
+    def __init__(self, node: FederationNode) -> None:
+        self._node = node
+        self._feeding: dict[bytes, Feeding] = {}
+
+    def standing(self) -> FeederStanding:
+        node, core, me = self._node, self._node.core, self._node.me
+        refusal = ""
+        if not node.vhost.serving:
+            primary = core.known_primary()
+            refusal = f"it does not serve ({core.status.value})" + (f"; {primary} does" if primary else "")
+        elif core.output_fenced:
+            refusal = "it cannot prove to be the primary"
+        return FeederStanding(
+            node.settings.federation.node, me.name, core.epoch, core.cluster_id or me.node_id, refusal,
+            node.broker.wall_at(node.now),
+        )  # fmt: skip
+
+    def find(self, peer: int, asked: Open) -> Found | Refusal:
+        taker = self._node.hooks.peers.get(peer)
+        if taker is None:
+            return Refusal("the connection is gone")
+        vhost = self._node.vhosts.get(taker.vhost_name)
+        exchange = vhost.exchanges.get(asked.exchange) if vhost is not None else None
+        if vhost is None or exchange is None or exchange.internal or not exchange.name:
+            return Refusal(
+                f"it has no exchange '{asked.exchange}' to federate; declare it there", patient=True
+            )
+        if exchange.type.value != asked.type:
+            why = f"its exchange '{asked.exchange}' is of type {exchange.type.value}, not {asked.type}"
+            return Refusal(why, patient=True)
+        name = link_name(asked.exchange, asked.node)
+        try:
+            _check_rights(taker, asked.exchange, name)
+            if len(name.encode()) > 255:
+                return Refusal(f"the name of its link queue would be too long: {name[:80]}...", patient=True)
+            queue = declare_link(vhost, exchange, asked.node, asked.owner, asked.limits)
+        except AmqpError as error:
+            return Refusal(error.text, patient=True)
+        if queue.arguments.get(OWNER) != asked.owner:
+            other = (
+                f"another broker has been the node '{asked.node}' there before; if that is gone, delete "
+                f"queue '{name}' there"
+            )
+            return Refusal(other, patient=True)
+        own = asked_for(vhost, queue)
+        return Found(queue.uuid, digest_of((wish, behind(binding).path) for wish, binding in own.items()))
+
+    def attach(self, uuid: bytes) -> None:
+        queue = self._node.vhosts.queues_by_uuid[uuid]
+        vhost = self._node.vhosts.get(queue.vhost)
+        assert vhost is not None
+        exchange = vhost.exchanges[queue.name.removeprefix("amq.link.").rpartition("@")[0]]
+        feeding = self._feeding[uuid] = Feeding(vhost, queue, exchange, queue.name.rpartition("@")[2])
+        feeding.begin()
+
+    def detach(self, uuid: bytes, *, delete: bool = False) -> None:
+        feeding = self._feeding.pop(uuid, None)
+        if feeding is None:
+            return
+        feeding.end()
+        queue = feeding.queue
+        if delete and feeding.vhost.serving and not queue.deleted and not queue.consumers:
+            feeding.vhost.delete_queue(queue.name, owner=self)
+
+    def ended(self, uuid: bytes) -> str:
+        feeding = self._feeding.get(uuid)
+        return feeding.ended() if feeding is not None else "its link queue was deleted"
+
+    def interest(self, uuid: bytes, flags: InterestFlag, payload: bytes) -> str:
+        feeding = self._feeding[uuid]
+        vhost, exchange, queue = feeding.vhost, feeding.exchange, feeding.queue
+        if why := feeding.ended():
+            return why
+        if flags & InterestFlag.FIRST:
+            feeding.begun = {}
+        held = asked_for(vhost, queue)
+        stale: list[Binding] = []
+        for record in changes(payload):
+            item = interest_of(record)
+            if len(item.path) > MOST_PATH:
+                return f"an interest that came through {len(item.path)} nodes: {MOST_PATH} are the most"
+            wish, known = item.wish, held.get(item.wish)
+            if isinstance(record, Bind):
+                if known is not None and behind(known).path != item.path:
+                    stale.append(known)
+                try:
+                    ask_for(vhost, exchange, queue, [item])
+                except PreconditionFailed as error:
+                    return error.text
+                if feeding.begun is not None:
+                    feeding.begun[wish] = None
+            elif known is not None and behind(known).path == item.path:
+                stale.append(known)
+        forgo(vhost, stale)
+        if flags & InterestFlag.LAST and feeding.begun is not None:
+            wanted, feeding.begun = feeding.begun, None
+            forgo(vhost, [b for wish, b in asked_for(vhost, queue).items() if wish not in wanted])
+        if len(asked_for(vhost, queue)) > MOST_INTEREST:
+            return f"more than {MOST_INTEREST:,} bindings of one link"
+        return ""
+
+    def took(self, uuid: bytes, upto: MessageId) -> None:
+        self._feeding[uuid].taken(upto)
+
+    def read(self, uuid: bytes) -> list[bytes]:
+        return self._feeding[uuid].read()
+
+    def status(self) -> list[dict[str, object]]:
+        """Each link that is fed, for people."""
+        return [
+            {
+                "exchange": feeding.exchange.name, "vhost": feeding.vhost.name, "node": feeding.client,
+                "way": "takes",
+                "messages": feeding.queue.total_count, "unacknowledged": len(feeding.out),
+                "sent": feeding.sent, "interest": len(asked_for(feeding.vhost, feeding.queue)),
+            }
+            for feeding in self._feeding.values()
+        ]  # fmt: skip
+
+
+def _check_rights(taker: ExtensionPeer, exchange: str, queue: str) -> None:
+    """Raises AccessRefused. A plain client that does the same has to have the same rights."""
+    taker.check_access("read", "exchange", exchange)
+    taker.check_access("configure", "queue", queue)

@@ -1,0 +1,100 @@
+"""PushQueue: an exchange of this broker that gives its messages to an upstream. Owner: Federation.
+
+While it is there, its messages also go, or go instead, to a link queue (`broker.model.routing.forward`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.model.routing.forward import Forward
+from broker.model.vhost.links import declare_push
+from ha.adapter.federation.feeding import Feeding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.model.history.records import MessageId
+    from broker.model.queue.queue import Queue
+    from broker.model.vhost.federation_entries import FederationAgent
+    from broker.model.vhost.vhost import VirtualHost
+    from ha.adapter.federation.ports import FederationNode
+
+
+class PushQueue:
+    """See `ha.core.federation.ports.GiverModel`. `found`: called when the node there becomes known."""
+
+    def __init__(
+        self, node: FederationNode, vhost: VirtualHost, agent: FederationAgent, found: Callable[[], None]
+    ) -> None:
+        self._node = node
+        self._found = found
+        self._vhost = vhost
+        self._agent = agent
+        self._upstream = ""
+        """The node there, once it is known."""
+        self._feeding: Feeding | None = None
+        self._queue: Queue | None = None
+
+    def prepare(self) -> Forward | None:
+        """The link queue exists from now on, if the exchange does. Returns where messages go."""
+        exchange = self._vhost.exchanges.get(self._agent.exchange)
+        if exchange is None or exchange.internal:
+            self._queue = None
+            return None
+        agent = self._agent
+        self._queue = declare_push(self._vhost, exchange, agent.upstream, agent.limits)
+        unmatched = agent.forward_mode == "unmatched"
+        return Forward(self._queue, self._upstream, unmatched, agent.copy == 0 and not unmatched)
+
+    def remove(self) -> None:
+        """The agent is gone for good, and with it what waits."""
+        self.detach()
+        queue = self._queue
+        if queue is not None and not queue.deleted and not queue.consumers:
+            self._vhost.delete_queue(queue.name, owner=self)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that the upstream has not taken."""
+        return self._queue.total_count if self._queue is not None and not self._queue.deleted else 0
+
+    @property
+    def sent(self) -> int:
+        return self._feeding.sent if self._feeding is not None else 0
+
+    # -- the model
+
+    def type(self) -> str:
+        found = self._vhost.exchanges.get(self._agent.exchange)
+        return found.type.value if found is not None and self._queue is not None else ""
+
+    def uuid(self) -> bytes:
+        return self._queue.uuid if self._queue is not None else b""
+
+    def attach(self, node: str) -> None:
+        queue, exchange = self._queue, self._vhost.exchanges.get(self._agent.exchange)
+        if self._upstream != node:
+            self._upstream = node
+            self._found()
+        if queue is not None and exchange is not None:
+            self._feeding = Feeding(self._vhost, queue, exchange, node, node)
+            self._feeding.begin()
+
+    def detach(self) -> None:
+        feeding, self._feeding = self._feeding, None
+        if feeding is not None:
+            feeding.end()
+
+    def ended(self) -> str:
+        return self._feeding.ended() if self._feeding is not None else "its exchange was deleted"
+
+    def took(self, upto: MessageId) -> None:
+        if self._feeding is not None:
+            self._feeding.taken(upto)
+
+    def read(self) -> list[bytes]:
+        return self._feeding.read() if self._feeding is not None else []
+
+    def wall_ms(self) -> int:
+        return self._node.broker.wall_at(self._node.now)

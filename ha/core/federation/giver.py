@@ -1,0 +1,78 @@
+"""LinkGiver: an exchange here gives its messages to the exchange of that name upstream.
+
+Owner: the adapter, one for each agent that forwards. Makes calls on GiverModel and LinkWire. What the broker
+upstream has not taken yet waits in a link queue here, as downstream's does there (`LinkFeeders`).
+"""
+
+from __future__ import annotations
+
+from ha.core.errors import LinkError
+from ha.core.federation.agent import LinkAgent
+from ha.core.federation.ports import GiverModel, LinkWire
+from ha.core.federation.wire import (
+    LARGEST_INTEREST,
+    FeederFrame,
+    LinkMethod,
+    Offer,
+    TakerFrame,
+    encode_serial,
+    parse_accepted,
+    parse_id,
+)
+from ha.core.wire.link import StreamDecoder, frame
+
+
+class LinkGiver(LinkAgent):
+    """See the module. `echo`: the messages are to come back from there. `given`: messages that the broker
+    upstream has."""
+
+    def __init__(
+        self, stream: int, exchange: str, model: GiverModel, wire: LinkWire, *, node: str, owner: str,
+        name: str, epoch: int, echo: bool, paused: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            stream, exchange, wire, node=node, owner=owner, name=name, epoch=epoch, paused=paused
+        )  # fmt: skip
+        self._model = model
+        self._echo = echo
+        self._decoder = StreamDecoder(TakerFrame, LARGEST_INTEREST)
+
+    def type(self) -> str:
+        return self._model.type()
+
+    def _question(self) -> tuple[LinkMethod, bytes]:
+        node, owner, name, epoch = self._me
+        offered = Offer(
+            node, owner, name, epoch, self.exchange, self._model.type(), self._model.uuid().hex(), self._echo
+        )
+        return LinkMethod.OFFER, offered.encode()
+
+    def _answered(self, method: int, payload: bytes) -> tuple[str, str]:
+        if method != LinkMethod.ACCEPTED:
+            raise LinkError("a link is opened that was only offered")
+        answer = parse_accepted(payload)
+        return answer.node, answer.name
+
+    def _begin(self, method: int, payload: bytes) -> None:
+        answer = parse_accepted(payload)
+        self._decoder = StreamDecoder(TakerFrame, LARGEST_INTEREST)
+        self._model.attach(answer.node)
+        self._model.took((answer.taken_epoch, answer.taken))
+
+    def _data(self, payload: bytes) -> None:
+        for kind, body in self._decoder.feed(payload):
+            if kind is not TakerFrame.TOOK:
+                raise LinkError("an interest of who is only given to")
+            self._model.took(parse_id(body))
+
+    def _left(self) -> None:
+        self._model.detach()
+
+    def end_tick(self, now: float) -> None:
+        """After the flush: what its queue has handed out goes."""
+        if self._peer is None:
+            return
+        if why := self._model.ended():
+            self.stop(why, now)
+        elif records := self._model.read():
+            self._send(frame(FeederFrame.RUNS, [encode_serial(self._model.wall_ms()), *records]))

@@ -1,0 +1,149 @@
+"""The interfaces by which a federation link uses the broker around it, at either end. The adapter implements
+them; synchronous, without I/O waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from broker.model.history.records import Bind, EnqueueRun, MessageId, Unbind
+from ha.core.federation.wire import InterestFlag, Offer, Open, Refusal
+
+Wish = tuple[str, bytes]
+"""Routing key and canonical arguments of a binding that is wanted upstream."""
+Wanted = Mapping[Wish, Bind]
+"""All that is wanted. The arguments of a Bind also name the path of the wish."""
+
+
+class LinkWire(Protocol):
+    """The connections, by the number of the peer. What is sent to a peer that is gone is dropped."""
+
+    def send(self, peer: int, stream: int, method: int, payload: bytes) -> None:
+        """Send one method that fits the smallest frame."""
+
+    def send_pieces(self, peer: int, stream: int, method: int, parts: list[bytes]) -> None:
+        """Send as many methods as it takes: the other end joins them."""
+
+    def close(self, peer: int, code: int, text: str) -> None: ...
+
+
+class IntakeModel(Protocol):
+    """The exchange here to which messages come."""
+
+    def type(self) -> str:
+        """Of the exchange; "" if there is none."""
+
+    def runs(self, payload: bytes) -> list[EnqueueRun]:
+        """LinkError if they cannot be read."""
+
+    def taken(self, uuid: bytes) -> MessageId:
+        """Up to where messages of that link queue are taken; the lowest id if none is."""
+
+    def take(self, path: tuple[str, ...], run: EnqueueRun, skip: int, wall_ms: int) -> None:
+        """Publish its messages here, but for the first `skip`. `path`: the nodes that they came through;
+        `wall_ms`: the clock of the last one, now."""
+
+    def took(self, uuid: bytes, upto: MessageId) -> None:
+        """In the batch of those messages: they are taken."""
+
+    def settled(self) -> MessageId | None:
+        """Up to where they are taken for good, on every disk that counts; None: nothing new."""
+
+    def forget(self) -> None:
+        """The link is gone for good."""
+
+
+class TakerModel(IntakeModel, Protocol):
+    """The same, of an exchange that asks for messages."""
+
+    @property
+    def generation(self) -> int:
+        """Another number when what is wanted may be another."""
+
+    def wanted(self, upstream: str) -> Wanted:
+        """From the node `upstream`."""
+
+    def digest(self, wanted: Wanted) -> str: ...
+
+    def encode(self, records: list[Bind | Unbind]) -> list[bytes]: ...
+
+
+class GiverModel(Protocol):
+    """The link queue of an exchange that gives its messages to an upstream."""
+
+    def type(self) -> str:
+        """Of the exchange; "" if there is none."""
+
+    def uuid(self) -> bytes:
+        """Of the link queue; empty if there is no exchange."""
+
+    def attach(self, node: str) -> None:
+        """That node takes from now on."""
+
+    def detach(self) -> None:
+        """What was not taken waits again."""
+
+    def ended(self) -> str:
+        """Why there is nothing to give from any more, as a sentence; "" while there is."""
+
+    def took(self, upto: MessageId) -> None:
+        """LinkError if it was never sent."""
+
+    def read(self) -> list[bytes]:
+        """Encoded EnqueueRun records of the messages that are due, by ascending id."""
+
+    def wall_ms(self) -> int: ...
+
+
+class ReceiverModel(Protocol):
+    """The virtual hosts that serve, to which others give messages."""
+
+    def standing(self) -> FeederStanding: ...
+
+    def receive(self, peer: int, offered: Offer) -> IntakeModel | Refusal:
+        """The exchange, in the virtual host that the peer has opened."""
+
+
+class FeederStanding(NamedTuple):
+    """`refusal`: why this broker serves no exchange now, as a sentence; "" while it does."""
+
+    node: str
+    name: str
+    epoch: int
+    owner: str
+    refusal: str
+    wall_ms: int
+
+
+class Found(NamedTuple):
+    """A link queue, and the digest of the interest that it has."""
+
+    uuid: bytes
+    digest: str
+
+
+class FeederModel(Protocol):
+    """The virtual hosts that serve. A link is known by the uuid of its queue."""
+
+    def standing(self) -> FeederStanding: ...
+
+    def find(self, peer: int, asked: Open) -> Found | Refusal:
+        """The link queue, made if it does not exist yet, in the virtual host that the peer has opened."""
+
+    def attach(self, uuid: bytes) -> None:
+        """Begin to take messages from the queue."""
+
+    def detach(self, uuid: bytes, *, delete: bool = False) -> None:
+        """What was not taken waits again."""
+
+    def ended(self, uuid: bytes) -> str:
+        """Why there is nothing to feed from any more, as a sentence; "" while there is."""
+
+    def interest(self, uuid: bytes, flags: InterestFlag, payload: bytes) -> str:
+        """Change what is wanted. Returns why that is refused; LinkError if it cannot be read."""
+
+    def took(self, uuid: bytes, upto: MessageId) -> None:
+        """LinkError if it was never sent."""
+
+    def read(self, uuid: bytes) -> list[bytes]:
+        """Encoded EnqueueRun records of the messages that are due, by ascending id."""

@@ -1,0 +1,118 @@
+"""LinkReceivers: the other end of all LinkGivers: who gives to which exchange here.
+
+Owner: the adapter. Makes calls on ReceiverModel and LinkWire. Nothing is configured here: a broker downstream
+gives, as a user who may write to the exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ha.core.errors import LinkError
+from ha.core.federation.feeder import Place, unfit
+from ha.core.federation.intake import Intake
+from ha.core.federation.ports import LinkWire, ReceiverModel
+from ha.core.federation.wire import (
+    Accepted,
+    FeederFrame,
+    LinkMethod,
+    Offer,
+    Refusal,
+    parse_offer,
+    parse_refusal,
+)
+from ha.core.wire.link import StreamDecoder
+
+
+@dataclass(slots=True)
+class Receiving:
+    """One link by which messages come."""
+
+    offered: Offer
+    intake: Intake
+    decoder: StreamDecoder[FeederFrame] = field(default_factory=lambda: StreamDecoder(FeederFrame))
+
+
+class LinkReceivers:
+    """Call `hear` as peers send, and `end_tick` after each flush."""
+
+    def __init__(self, model: ReceiverModel, wire: LinkWire) -> None:
+        self._model = model
+        self._wire = wire
+        self.links: dict[Place, Receiving] = {}
+
+    def has(self, peer: int, stream: int) -> bool:
+        return (peer, stream) in self.links
+
+    def hear(self, peer: int, method: int, stream: int, payload: bytes) -> None:
+        """One method of a giver. LinkError if it cannot be right."""
+        place = (peer, stream)
+        link = self.links.get(place)
+        if method == LinkMethod.OFFER:
+            if link is not None:
+                raise LinkError(f"stream {stream} is open already")
+            self._offered(place, parse_offer(payload))
+        elif link is None:
+            return  # it was stopped, and the giver does not know yet
+        elif method == LinkMethod.DATA:
+            for kind, body in link.decoder.feed(payload):
+                if kind is not FeederFrame.RUNS:
+                    raise LinkError("an interest is confirmed, and none was told")
+                link.intake.runs(body)
+        elif method == LinkMethod.STOP:
+            del self.links[place]
+            if parse_refusal(payload).delete:
+                link.intake.forget()
+        else:
+            raise LinkError(f"method {method} from a broker downstream")
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone, whatever it was for."""
+        for place in [place for place in self.links if place[0] == peer]:
+            del self.links[place]
+
+    def end_tick(self, *, full: str = "") -> None:
+        """After the flush. `full`: why this broker can take no more for now."""
+        if not self.links:
+            return
+        refusal = self._model.standing().refusal
+        for place, link in list(self.links.items()):
+            why = refusal or ("" if link.intake.fits else "its exchange was deleted")
+            if why:
+                del self.links[place]
+                self._wire.send(*place, LinkMethod.STOP, Refusal(why).encode())
+            elif not full and (word := link.intake.word()):
+                self._wire.send_pieces(*place, LinkMethod.DATA, word)
+
+    def _offered(self, place: Place, offered: Offer) -> None:
+        me = self._model.standing()
+        refusal = Refusal(me.refusal) if me.refusal else unfit(offered.node, offered.owner, me)
+        intake: Intake | None = None
+        if not refusal.reason:
+            found = self._model.receive(place[0], offered)
+            if isinstance(found, Refusal):
+                refusal = found
+            else:
+                refusal, intake = self._displace(offered), Intake(found)
+        if refusal.reason or intake is None:
+            self._wire.send(*place, LinkMethod.REFUSED, refusal.encode())
+            return
+        epoch, taken = intake.begin(bytes.fromhex(offered.uuid), offered.node, echo=offered.echo)
+        self.links[place] = Receiving(offered, intake)
+        self._wire.send(*place, LinkMethod.ACCEPTED, Accepted(me.node, me.name, epoch, taken).encode())
+
+    def _displace(self, offered: Offer) -> Refusal:
+        """The newest primary of a node gives; an older one that still runs gives way."""
+        for place, link in list(self.links.items()):
+            other = link.offered
+            if (other.node, other.exchange) != (offered.node, offered.exchange) or other == offered:
+                continue
+            if other.owner != offered.owner:
+                why = f"another broker, {other.name}, is the node '{other.node}' there"
+                return Refusal(why, patient=True)
+            if other.epoch > offered.epoch:
+                return Refusal(f"{other.name} gives already, in a later epoch of its node")
+            del self.links[place]
+            said = Refusal(f"{offered.name} gives now")
+            self._wire.send(*place, LinkMethod.STOP, said.encode())
+        return Refusal("")

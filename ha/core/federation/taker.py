@@ -1,0 +1,164 @@
+"""LinkTaker: an exchange here takes from the exchange of that name upstream what it is bound for.
+
+Owner: the adapter, one for each agent. Makes calls on TakerModel and LinkWire. It says what is wanted, as
+differences, and how far it has taken (`Intake`).
+"""
+
+from __future__ import annotations
+
+from broker.model.history.records import Bind, Unbind
+from ha.core.errors import LinkError
+from ha.core.federation.agent import LinkAgent
+from ha.core.federation.intake import BEFORE_ALL, Intake
+from ha.core.federation.ports import LinkWire, TakerModel, Wanted
+from ha.core.federation.wire import (
+    LARGEST_INTEREST,
+    FeederFrame,
+    InterestFlag,
+    LinkMethod,
+    Open,
+    TakerFrame,
+    encode_id,
+    interest_head,
+    parse_opened,
+    parse_serial,
+)
+from ha.core.wire.link import StreamDecoder, frame
+
+PART = LARGEST_INTEREST // 4
+"""About how many octets of interest go into one frame."""
+
+
+class LinkTaker(LinkAgent):
+    """See the module. `limits`: arguments of the link queue there. `interest`: bindings that the broker
+    upstream knows of."""
+
+    def __init__(
+        self, stream: int, exchange: str, model: TakerModel, wire: LinkWire, *, node: str, owner: str,
+        name: str, epoch: int, limits: dict[str, int], paused: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            stream, exchange, wire, node=node, owner=owner, name=name, epoch=epoch, paused=paused
+        )  # fmt: skip
+        self.interest = 0
+        self._model = model
+        self._intake = Intake(model)
+        self._limits = limits
+        self._decoder = StreamDecoder(FeederFrame)
+        self._known: Wanted = {}
+        """What the broker upstream was told."""
+        self._known_digest = ""
+        self._generation = -1
+        self._serial = self._confirmed = 0
+
+    def type(self) -> str:
+        return self._model.type()
+
+    @property
+    def whole(self) -> bool:
+        return self._confirmed == self._serial
+
+    @property
+    def taken(self) -> int:
+        """Messages."""
+        return self._intake.taken
+
+    @property
+    def doubles(self) -> int:
+        """Messages that came again, and were left out."""
+        return self._intake.doubles
+
+    # -- the link
+
+    def _question(self) -> tuple[LinkMethod, bytes]:
+        node, owner, name, epoch = self._me
+        asked = Open(node, owner, name, epoch, self.exchange, self._model.type(), self._limits)
+        return LinkMethod.OPEN, asked.encode()
+
+    def _answered(self, method: int, payload: bytes) -> tuple[str, str]:
+        if method != LinkMethod.OPENED:
+            raise LinkError("an offer is accepted, and nothing was offered")
+        answer = parse_opened(payload)
+        return answer.node, answer.name
+
+    def _begin(self, method: int, payload: bytes) -> None:
+        answer = parse_opened(payload)
+        self._decoder = StreamDecoder(FeederFrame)
+        at = self._intake.begin(bytes.fromhex(answer.uuid), answer.node)
+        if at > BEFORE_ALL:
+            self._send(frame(TakerFrame.TOOK, [encode_id(at)]))
+        self._generation = self._model.generation
+        wanted = self._model.wanted(answer.node)
+        digest = self._model.digest(wanted)
+        if digest == answer.digest:
+            self._know(wanted, digest)
+            self._confirmed = self._serial
+        elif self._known_digest == answer.digest:
+            self._tell_difference(wanted, digest)
+        else:
+            everything: list[Bind | Unbind] = [*wanted.values()]
+            self._tell(everything, InterestFlag.FIRST | InterestFlag.LAST)
+            self._know(wanted, digest)
+
+    def _data(self, payload: bytes) -> None:
+        for kind, body in self._decoder.feed(payload):
+            if kind is FeederFrame.RUNS:
+                self._intake.runs(body)
+                continue
+            serial, rest = parse_serial(body)
+            if rest or not self._confirmed <= serial <= self._serial:
+                raise LinkError(f"interest {serial} is confirmed, and {self._serial} was told")
+            self._confirmed = serial
+
+    def _left(self) -> None:
+        """What was told counts when the broker upstream has the digest of it."""
+
+    # -- what it says
+
+    def end_tick(self, *, full: str = "") -> None:
+        """After the flush. `full`: why this broker can take no more for now: it says nothing of what it has
+        taken, so that no more than a window comes."""
+        if self._peer is None:
+            return
+        if not full and (word := self._intake.word()):
+            self._send(word)
+        if self._generation != self._model.generation:
+            self._generation = self._model.generation
+            wanted = self._model.wanted(self.upstream)
+            digest = self._model.digest(wanted)
+            if digest != self._known_digest:
+                self._tell_difference(wanted, digest)
+
+    def _know(self, wanted: Wanted, digest: str) -> None:
+        self._known, self._known_digest, self.interest = wanted, digest, len(wanted)
+
+    def _tell_difference(self, wanted: Wanted, digest: str) -> None:
+        """What is new comes before what ends, so that a wish that comes by another path is never without."""
+        known = self._known
+        changed: list[Bind | Unbind] = [
+            bind for wish, bind in wanted.items() if known.get(wish) != bind
+        ]  # fmt: skip
+        changed += [_unbind(bind) for wish, bind in known.items() if wanted.get(wish) != bind]
+        self._tell(changed, InterestFlag(0))
+        self._know(wanted, digest)
+
+    def _tell(self, records: list[Bind | Unbind], flags: InterestFlag) -> None:
+        """In as many frames as it takes."""
+        parts: list[list[bytes]] = [[]]
+        size = 0
+        for record in self._model.encode(records):
+            if parts[-1] and size + len(record) > PART:
+                parts.append([])
+                size = 0
+            parts[-1].append(record)
+            size += len(record)
+        for at, part in enumerate(parts):
+            first = flags & InterestFlag.FIRST if at == 0 else 0
+            last = flags & InterestFlag.LAST if at == len(parts) - 1 else 0
+            self._serial += 1
+            head = interest_head(self._serial, InterestFlag(first | last))
+            self._send(frame(TakerFrame.INTEREST, [head, *part]))
+
+
+def _unbind(bind: Bind) -> Unbind:
+    return Unbind(bind.source, bind.queue, bind.target, bind.routing_key, bind.arguments, vhost=bind.vhost)

@@ -1,0 +1,90 @@
+"""One hop: what a broker downstream wants, and what it gets, each message once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ha.federation.nets import Net
+
+
+def joined(**sizes: int) -> Net:
+    """`leaf` takes from `hub`; its queue q is bound with `a.*`."""
+    net = Net(**(sizes or {"hub": 1, "leaf": 1}))
+    net.up()
+    net.exchange("hub", "leaf")
+    net.queue("leaf", "q", "a.*")
+    net.federate("leaf", "hub")
+    net.runs("leaf", "hub")
+    return net
+
+
+def test_what_matches_a_binding_downstream_comes_once_and_leaves_the_link_queue() -> None:
+    net = joined()
+    net.send("hub", "a.b", "123")
+    net.send("hub", "other", "9")
+    net.send("hub", "a.c", "4")
+    net.gets("leaf", "q", "1234")
+    net.until(lambda: net.waiting("hub", "leaf") == 0)
+    line = net.line("leaf", "hub")
+    assert (line["taken"], line["routed"], line["interest"], line["source"]) == (
+        4,
+        4,
+        1,
+        "a at 127.0.0.1:5000",
+    )
+
+
+def test_interest_follows_binds_unbinds_and_the_ends_of_queues() -> None:
+    net = joined()
+    vhost = net.serving("leaf").running.vhost
+    net.queue("leaf", "more", "b", "b")
+    net.run(0.3)
+    net.send("hub", "b", "1")
+    net.gets("leaf", "more", "1")
+    net.queue("leaf", "more2", "b")
+    vhost.unbind_queue("more", "x", "b", owner=net)
+    net.run(0.3)
+    assert net.line("leaf", "hub")["interest"] == 2  # the other binding of that key is still there
+    vhost.delete_queue("more2", owner=net)
+    net.run(0.3)
+    assert net.line("leaf", "hub")["interest"] == 1
+    net.send("hub", "b", "2")
+    net.run(0.3)
+    assert net.waiting("hub", "leaf") == 0 and net.content("leaf", "more") == "1"
+
+
+def test_an_outage_loses_nothing_and_doubles_nothing() -> None:
+    net = joined()
+    a, b = net.hosts
+    net.send("hub", "a.b", "1")
+    net.gets("leaf", "q", "1")
+    net.separate(a, b, reset=True)
+    net.send("hub", "a.b", "234")
+    net.run(3.0)
+    assert net.line("leaf", "hub")["state"] == "connecting" and net.waiting("hub", "leaf") == 3
+    net.heal()
+    net.gets("leaf", "q", "1234")
+    net.until(lambda: net.waiting("hub", "leaf") == 0)
+
+
+@pytest.mark.parametrize("killed", ["hub", "leaf"])
+@pytest.mark.parametrize("after", range(1, 60, 5))
+def test_a_failover_at_either_end_at_any_instant_loses_nothing_and_doubles_nothing(
+    killed: str, after: int
+) -> None:
+    net = joined(hub=2, leaf=2)
+    net.send("hub", "a.b", "12345678")
+    for _ in range(after):
+        net.step()
+        net.now += 0.001
+    first, second = net.nodes[killed]
+    net.kill(first)
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.runs("leaf", "hub")
+    net.send("hub", "a.b", "9")
+    sent = set("123456789")
+    net.until(lambda: set(net.content("leaf", "q")) == sent)
+    net.run(0.5)
+    assert net.content("leaf", "q") == "123456789"
+    net.until(lambda: net.waiting("hub", "leaf") == 0)

@@ -1,0 +1,78 @@
+"""Nets of several nodes: each receiver gets each message once, whatever ways there are."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.ha.federation.nets import Net
+
+
+def build(links: list[tuple[str, str]], **sizes: int) -> Net:
+    """`links`: (downstream, upstream). Each node has a queue q of its own, bound with its own name and with
+    `all`."""
+    net = Net(**sizes)
+    net.up()
+    net.exchange(*sizes)
+    for node in sizes:
+        net.queue(node, "q", node, "all")
+    for downstream, upstream in links:
+        net.federate(downstream, upstream)
+    for downstream, upstream in links:
+        net.runs(downstream, upstream)
+    net.run(1.0)
+    return net
+
+
+RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+DIAMOND = [("b", "a"), ("c", "a"), ("d", "b"), ("d", "c")]
+STAR = [*itertools.product("bcd", "a"), *itertools.product("a", "bcd")]
+CHAIN = [("b", "a"), ("c", "b"), ("d", "c")]
+BOTH = [("a", "b"), ("b", "a")]
+
+
+@pytest.mark.parametrize("links", [RING, STAR, CHAIN, BOTH], ids=["ring", "star", "chain", "both"])
+def test_each_node_gets_what_it_wants_once(links: list[tuple[str, str]]) -> None:
+    nodes = sorted({node for link in links for node in link})
+    net = build(links, **dict.fromkeys(nodes, 1))
+    net.send("a", "all", "1")
+    net.send("a", nodes[-1], "2")
+    net.run(2.0)
+    for node in nodes:
+        expected = "12" if node == nodes[-1] else "1"
+        assert "".join(sorted(net.content(node, "q"))) == expected, node
+    for downstream, upstream in links:
+        assert net.waiting(upstream, downstream) == 0
+
+
+def test_a_second_way_between_two_nodes_is_named() -> None:
+    net = build(DIAMOND, a=1, b=1, c=1, d=1)
+    net.send("a", "all", "1")
+    net.run(2.0)
+    assert net.content("b", "q") == net.content("c", "q") == "1"
+    reasons = [net.line("d", upstream)["reason"] for upstream in "bc"]
+    assert any("messages that node 'a' publishes come from 'b' and 'c'" in reason for reason in reasons)
+
+
+def test_an_interest_ends_everywhere_when_its_queue_does() -> None:
+    """Nothing keeps it alive in a ring: who hears of it from a neighbour does not tell it back."""
+    net = build(RING, a=1, b=1, c=1, d=1)
+    net.serving("a").running.vhost.delete_queue("q", owner=net)
+    net.run(2.0)
+    for node in "bcd":
+        exchange = net.serving(node).running.vhost.exchanges["x"]
+        assert "a" not in {binding.routing_key for binding in exchange.bindings.values()}, node
+
+
+def test_messages_go_through_a_pair_in_the_middle_while_it_fails_over() -> None:
+    net = build([("mid", "top"), ("leaf", "mid")], top=1, mid=2, leaf=1)
+    net.send("top", "leaf", "123")
+    net.run(0.02)
+    first, second = net.nodes["mid"]
+    net.kill(first)
+    net.run(0.1)
+    net.send("top", "leaf", "456")
+    assert net.ask(second, "promote")["ok"]
+    net.gets("leaf", "q", "123456")
+    assert net.content("mid", "q") == ""

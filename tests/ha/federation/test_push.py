@@ -1,0 +1,140 @@
+"""Agents that give: every row of the table of modes, and what becomes of the messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ha.federation.nets import Net, agent, entry
+from tests.ha.federation.test_hop import joined
+
+
+def made(kind: str = "topic", nodes: dict[str, int] | None = None, **mode: Any) -> Net:
+    """`leaf` has an agent for `hub`. At either node queue q is bound with `k`."""
+    net = Net(**(nodes or {"hub": 1, "leaf": 1}))
+    net.up()
+    net.exchange("hub", "leaf", kind=kind)
+    for node in ("hub", "leaf"):
+        net.queue(node, "q", "k")
+    net.queue("hub", "all", "#" if kind == "topic" else "k")
+    net.federate("leaf", "hub", **mode)
+    net.runs("leaf", "hub")
+    net.run(0.3)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("mode", "at_leaf", "at_hub"),
+    [
+        ({"forward_mode": "none", "consume_mode": "all"}, "a b", "b"),
+        ({"forward_mode": "all", "consume_mode": "none"}, "a", "a b"),
+        ({"forward_mode": "all", "consume_mode": "all"}, "a b", "a b"),
+        ({"forward_mode": "all", "consume_mode": "none", "copy": 0}, "", "a b"),
+        ({"forward_mode": "all", "consume_mode": "all", "copy": 0}, "a b", "a b"),
+        ({"forward_mode": "unmatched", "consume_mode": "none"}, "a", "b"),
+        ({"forward_mode": "unmatched", "consume_mode": "all"}, "a b", "b"),
+    ],
+    ids=["subscriber", "publisher", "both", "remote only", "by the root", "locator", "service"],
+)
+@pytest.mark.parametrize("kind", ["topic", "direct"])
+def test_a_message_of_either_side_goes_where_the_mode_says(
+    mode: dict[str, Any], at_leaf: str, at_hub: str, kind: str
+) -> None:
+    """a is published at the leaf, b at the hub, both with the key of a queue at each."""
+    net = made(kind, **mode)
+    net.send("leaf", "k", "a")
+    net.run(1.0)
+    net.send("hub", "k", "b")
+    net.run(1.0)
+    assert " ".join(net.content("leaf", "q")) == at_leaf
+    assert " ".join(net.content("hub", "q")) == at_hub
+    assert net.line("leaf", "hub")["waiting"] == net.waiting("hub", "leaf") == 0
+
+
+def test_what_no_binding_matches_goes_upstream() -> None:
+    net = made(forward_mode="unmatched", consume_mode="none")
+    net.send("leaf", "nobody", "1")
+    net.send("leaf", "k", "2")
+    net.run(1.0)
+    assert (net.content("leaf", "q"), net.content("hub", "all")) == ("2", "1")
+
+
+def test_by_the_root_all_nodes_have_one_order() -> None:
+    net = Net(hub=1, one=1, two=1)
+    net.up()
+    net.exchange("hub", "one", "two")
+    for node in ("hub", "one", "two"):
+        net.queue(node, "q", "k")
+    for node in ("one", "two"):
+        net.federate(node, "hub", forward_mode="all", consume_mode="all", copy=0)
+    for node in ("one", "two"):
+        net.runs(node, "hub")
+    net.run(0.5)
+    for at, text in enumerate("abcdefgh"):
+        net.send(("one", "two", "hub")[at % 3], "k", text)
+        net.step()
+    net.run(2.0)
+    order = net.content("hub", "q")
+    assert sorted(order) == list("abcdefgh")
+    assert net.content("one", "q") == net.content("two", "q") == order
+
+
+@pytest.mark.parametrize("killed", ["hub", "leaf"])
+@pytest.mark.parametrize("after", range(1, 60, 7))
+def test_given_messages_survive_a_failover_at_either_end(killed: str, after: int) -> None:
+    net = made(nodes={"hub": 2, "leaf": 2}, forward_mode="all", consume_mode="none")
+    net.send("leaf", "k", "12345678")
+    for _ in range(after):
+        net.step()
+        net.now += 0.001
+    first, second = net.nodes[killed]
+    net.kill(first)
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.runs("leaf", "hub")
+    net.send("leaf", "k", "9")
+    net.gets("hub", "q", "123456789")
+    net.until(lambda: net.line("leaf", "hub")["waiting"] == 0)
+
+
+def test_an_outage_keeps_what_is_to_be_given() -> None:
+    net = made(forward_mode="all", consume_mode="none")
+    a, b = net.hosts
+    net.separate(a, b, reset=True)
+    net.send("leaf", "k", "123")
+    net.run(2.0)
+    assert net.line("leaf", "hub")["waiting"] == 3 and net.content("leaf", "q") == "123"
+    net.heal()
+    net.gets("hub", "q", "123")
+
+
+def test_a_giver_that_is_removed_leaves_nothing_behind_at_either_end() -> None:
+    net = made(forward_mode="all", consume_mode="all")
+    net.send("leaf", "k", "1")
+    net.send("hub", "k", "0")
+    net.run(0.5)
+    hub, leaf = net.serving("hub").running, net.serving("leaf").running
+    assert hub.vhosts.directory.cursors and leaf.vhosts.directory.cursors
+    assert net.define(net.serving("leaf"), entry("federation-agent", "x@hub", action="delete"))["ok"]
+    net.run(0.5)
+    for node in (hub, leaf):
+        assert node.vhosts.directory.cursors == {}
+        assert not [name for name in node.vhost.queues if name.startswith("amq.link.")]
+    net.send("leaf", "k", "2")
+    net.run(0.5)
+    assert sorted(net.content("hub", "q")) == ["0", "1"]
+    assert sorted(net.content("leaf", "q")) == ["0", "1", "2"]
+
+
+def test_an_exchange_that_is_declared_later_gives_from_its_first_message_on() -> None:
+    net = joined()
+    host = net.serving("leaf")
+    net.define(host, agent("late", "hub", consume_mode="none", forward_mode="all"))
+    net.run(0.5)
+    net.exchange("hub", name="late")
+    net.queue("hub", "all", "#", exchange="late")
+    vhost = host.running.vhost
+    vhost.declare_exchange("late", "topic", durable=True)
+    net.send("leaf", "k", "1", exchange="late")
+    net.gets("hub", "all", "1")

@@ -1,0 +1,162 @@
+"""What an agent may not do, and what each end says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.errors import ResourceLocked
+from broker.security.identity import FEDERATION, User, default_users
+from tests.ha.federation.nets import LOGIN, Net, agent, entry
+from tests.ha.federation.test_hop import joined
+
+
+def reason(net: Net, state: str = "refused") -> str:
+    net.until(lambda: net.line("leaf", "hub")["state"] == state)
+    found = net.line("leaf", "hub")["reason"]
+    assert isinstance(found, str)
+    return found
+
+
+def two(**settings: Any) -> Net:
+    net = Net(settings, hub=1, leaf=1)
+    net.up()
+    return net
+
+
+def test_an_exchange_that_is_not_there_is_waited_for_at_either_end() -> None:
+    net = two()
+    net.federate("leaf", "hub")
+    assert "there is no exchange 'x' here" in reason(net, "no exchange")
+    net.exchange("leaf")
+    assert "it has no exchange 'x' to federate; declare it there" in reason(net)
+    net.exchange("hub")
+    net.runs("leaf", "hub")
+
+
+def test_another_type_of_exchange_is_refused() -> None:
+    net = two()
+    net.exchange("hub", kind="direct")
+    net.exchange("leaf")
+    net.federate("leaf", "hub")
+    assert "its exchange 'x' is of type direct, not topic" in reason(net)
+
+
+def test_a_deleted_exchange_stops_the_link_and_a_new_one_starts_it_again() -> None:
+    net = joined()
+    for node in ("hub", "leaf"):
+        vhost = net.serving(node).running.vhost
+        vhost.delete_exchange("x")
+        net.run(1.0)
+        assert net.line("leaf", "hub")["state"] in ("refused", "no exchange")
+        net.exchange(node)
+        if node == "leaf":
+            net.serving(node).running.vhost.bind_queue("q", "x", "a.*", owner=net)
+        net.runs("leaf", "hub")
+        net.run(0.1)
+        net.send("hub", "a.b", node[0])
+        net.gets("leaf", "q", "h" if node == "hub" else "hl")
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        (User("fed", frozenset({FEDERATION}), password="other"), "403 "),
+        (User("fed", frozenset(), password="secret"), "may not be a peer"),
+    ],
+    ids=["password", "tag"],
+)
+def test_a_login_that_is_refused_is_named_with_what_to_correct(user: User, said: str) -> None:
+    net = two()
+    net.kill(net[0])
+    net[0].users = (*default_users(), user)
+    net.start(net[0])
+    net.exchange("leaf")
+    net.federate("leaf", "hub")
+    why = reason(net)
+    assert said in why and f"federation.logins.{LOGIN}" in why
+
+
+def test_two_brokers_that_call_themselves_one_node_do_not_take_from_one_queue() -> None:
+    net = Net(hub=1, leaf=1, twin=1)
+    twin = net.nodes["twin"][0]
+    twin.settings = net.nodes["leaf"][0].settings
+    net.up()
+    net.exchange("hub", "leaf", "twin")
+    net.federate("leaf", "hub")
+    net.runs("leaf", "hub")
+    net.federate("twin", "hub")
+    net.until(lambda: net.line("twin", "hub")["state"] == "refused")
+    assert "another broker has been the node 'leaf' there before" in net.line("twin", "hub")["reason"]
+    assert net.line("leaf", "hub")["state"] == "running"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_node_does_not_take_from_itself_or_from_one_of_its_name(same: bool) -> None:
+    net = two()
+    net.exchange("hub", "leaf")
+    host = net.serving("leaf")
+    if not same:
+        net.kill(net[0])
+        net[0].settings = host.settings
+        net.start(net[0])
+    at = host.port if same else net[0].port
+    net.define(host, entry("federation-upstream", "hub", addresses=[f"127.0.0.1:{at}"], login=LOGIN))
+    net.define(host, agent("x", "hub"))
+    assert ("it is this very node" if same else "its own federation.node is 'leaf', too") in reason(net)
+
+
+def test_removing_an_agent_removes_its_queue_upstream_and_pausing_keeps_it() -> None:
+    net = joined()
+    host = net.serving("leaf")
+    net.define(host, agent("x", "hub", paused=True))
+    net.send("hub", "a.b", "12")
+    net.run(0.5)
+    assert "understudy federate resume" in reason(net, "paused")
+    assert net.waiting("hub", "leaf") == 2
+    net.define(host, agent("x", "hub"))
+    net.gets("leaf", "q", "12")
+    assert net.define(host, entry("federation-agent", "x@hub", action="delete"))["ok"]
+    net.until(lambda: "amq.link.x@leaf" not in net.serving("hub").running.vhost.queues)
+    assert host.running.vhosts.directory.cursors == {}
+
+
+def test_clients_leave_link_queues_alone() -> None:
+    net = joined()
+    vhost = net.serving("hub").running.vhost
+    name = "amq.link.x@leaf"
+    for what in (vhost.queue, vhost.purge_queue, vhost.delete_queue):
+        with pytest.raises(ResourceLocked, match="no client uses it"):
+            what(name, owner=net)
+    assert not vhost.route("", name).queues
+    net.kill(net[1])
+    net.run(0.1)
+    vhost.delete_queue(name, owner=net)  # nobody takes from it: an administrator may
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"forward_mode": "none", "copy": 0}, "copy 0 sends messages upstream only"),
+        ({"consume_mode": "some"}, "consume-mode is one of all, none"),
+        ({"max_hops": 0}, "max-hops is a whole number from 1 to 32"),
+        ({"colour": 1}, "'colour' is not known"),
+    ],
+)
+def test_an_agent_that_makes_no_sense_is_refused_in_one_line(value: dict[str, Any], said: str) -> None:
+    net = two()
+    host = net.serving("leaf")
+    net.define(host, entry("federation-upstream", "hub", addresses=["127.0.0.1:1"], login=LOGIN))
+    answer = net.define(host, agent("x", "hub", **value))
+    assert not answer["ok"] and said in answer["reason"] and "\n" not in answer["reason"]
+    assert not net.define(host, agent("x", "nowhere"))["ok"]
+    assert not net.define(host, entry("federation-cursor", "x@hub", uuid="0" * 32, epoch=1, sequence=1))["ok"]
+
+
+def test_deleting_an_upstream_deletes_its_agents() -> None:
+    net = joined()
+    host = net.serving("leaf")
+    assert net.define(host, entry("federation-upstream", "hub", action="delete"))["ok"]
+    directory = host.running.vhosts.directory
+    assert (directory.agents, directory.upstreams, directory.cursors) == ({}, {}, {})

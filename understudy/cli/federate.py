@@ -1,0 +1,200 @@
+"""`understudy federate`: exchanges here take messages from the exchanges of the same names at other brokers.
+
+Upstreams and agents are kept by the pair itself, on every node, as policies are. Logins are in the
+configuration of each node (`federation.logins`), so no password is among them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from broker.model.vhost.federation_entries import AGENT, UPSTREAM, agent_name
+from understudy.cli.node import rows, wide_console
+from understudy.cli.options import Wrong, broker_options
+from understudy.cli.primary import PrimaryBroker, vhost_option
+from understudy.definitions.parse import VHOST
+from understudy.shared.addresses import parse_addresses
+
+FEDERATION = "federation"
+_COLUMNS = ("exchange", "vhost", "upstream", "consume_mode", "state", "interest", "taken", "reason")
+
+
+@click.group()
+def federate() -> None:
+    """Federate exchanges: take the messages that are published at another broker or pair.
+
+    An upstream is that broker. An agent belongs to one exchange, and takes what this exchange is bound for
+    from the exchange of the same name there. Only this side is configured.
+    """
+
+
+@federate.command()
+@click.argument("name")
+@click.option(
+    "--addresses", required=True, metavar="HOST:PORT[,HOST:PORT]", help="The addresses of all its nodes."
+)
+@click.option(
+    "--login", required=True, metavar="LOGIN", help="One of federation.logins of the configuration."
+)
+@click.option("--upstream-vhost", default=VHOST, show_default=True, help="The virtual host there.")
+@vhost_option
+@broker_options
+def upstream(
+    name: str, addresses: str, login: str, upstream_vhost: str, vhost: str, **broker: Any
+) -> None:  # fmt: skip
+    """Add upstream NAME, or change it."""
+    try:
+        found = parse_addresses(addresses)
+    except ValueError as error:
+        raise Wrong(str(error)) from None
+    if not found or not all(at.port for at in found):
+        raise Wrong(f"{addresses!r} is not HOST:PORT, or a list of HOST:PORT separated by commas")
+    node = PrimaryBroker(**broker)
+    value = {"addresses": [str(at) for at in found], "login": login, "vhost": upstream_vhost}
+    node.change("put", UPSTREAM, vhost, name, value, f"upstream {name!r} exists in {vhost!r}")
+
+
+@federate.command()
+@click.option("--exchange", required=True, help="The exchange, here and there.")
+@click.option("--upstream", "upstream_name", required=True, metavar="NAME", help="An upstream.")
+@click.option(
+    "--consume-mode",
+    type=click.Choice(("all", "none")),
+    default="all",
+    show_default=True,
+    help="all: take what the exchange here is bound for.",
+)
+@click.option(
+    "--forward-mode",
+    type=click.Choice(("all", "unmatched", "none")),
+    default="none",
+    show_default=True,
+    help="all: give what is published here; unmatched: what no binding here matches.",
+)
+@click.option(
+    "--copy",
+    type=click.IntRange(0, 1),
+    default=1,
+    show_default=True,
+    help="0: what is given goes to no binding here.",
+)
+@click.option(
+    "--max-length-bytes",
+    type=click.IntRange(min=1),
+    help="Octets that may wait for the line; the oldest are dropped. Default: 1 GiB.",
+)
+@click.option("--message-ttl", type=click.IntRange(min=0), help="Milliseconds that a message may wait.")
+@click.option(
+    "--expires",
+    type=click.IntRange(min=1),
+    help="Milliseconds after which the upstream forgets a link that nobody uses. Default: never.",
+)
+@click.option(
+    "--max-hops", type=click.IntRange(1, 32), help="Brokers that an interest may pass through. Default: 8."
+)
+@vhost_option
+@broker_options
+def agent(
+    exchange: str, upstream_name: str, consume_mode: str, forward_mode: str, copy: int,
+    max_length_bytes: int | None, message_ttl: int | None, expires: int | None, max_hops: int | None,
+    vhost: str, **broker: Any,
+) -> None:  # fmt: skip
+    """Add the agent of EXCHANGE for an upstream, or change it."""
+    value: dict[str, Any] = {
+        "exchange": exchange, "upstream": upstream_name, "consume-mode": consume_mode,
+        "forward-mode": forward_mode, "copy": copy,
+    }  # fmt: skip
+    limits = {
+        "max-length-bytes": max_length_bytes, "message-ttl": message_ttl, "expires": expires,
+        "max-hops": max_hops,
+    }  # fmt: skip
+    value |= {key: number for key, number in limits.items() if number is not None}
+    node = PrimaryBroker(**broker)
+    name = agent_name(exchange, upstream_name)
+    node.change("put", AGENT, vhost, name, value, f"exchange {exchange!r} has an agent for {upstream_name!r}")
+
+
+@federate.command("list")
+@click.option("--upstreams", is_flag=True, help="The upstreams.")
+@click.option("--links", is_flag=True, help="The brokers that take from exchanges of this one.")
+@broker_options
+def list_agents(upstreams: bool, links: bool, **broker: Any) -> None:
+    """Show the agents and their states."""
+    if upstreams and links:
+        raise Wrong("give --upstreams or --links, not both")
+    node = PrimaryBroker(**broker)
+    kind = "upstreams" if upstreams else "links" if links else "agents"
+    found = node.listing(kind, FEDERATION)
+    if broker["form"] == "json":
+        click.echo(json.dumps(found))
+    elif found and kind == "agents":
+        shown = [{key: line.get(key) for key in _COLUMNS} for line in found]
+        wide_console().print(rows(kind, shown))
+    else:
+        node.show(kind, found)
+
+
+@federate.command()
+@click.argument("exchange")
+@click.argument("upstream_name", metavar="UPSTREAM")
+@vhost_option
+@broker_options
+def pause(exchange: str, upstream_name: str, vhost: str, **broker: Any) -> None:
+    """Stop the agent of EXCHANGE for UPSTREAM. What it would take waits there."""
+    _set_paused(exchange, upstream_name, vhost, broker, paused=True)
+
+
+@federate.command()
+@click.argument("exchange")
+@click.argument("upstream_name", metavar="UPSTREAM")
+@vhost_option
+@broker_options
+def resume(exchange: str, upstream_name: str, vhost: str, **broker: Any) -> None:
+    """Start the agent of EXCHANGE for UPSTREAM again."""
+    _set_paused(exchange, upstream_name, vhost, broker, paused=False)
+
+
+def _set_paused(exchange: str, upstream: str, vhost: str, broker: dict[str, Any], *, paused: bool) -> None:
+    node = PrimaryBroker(**broker)
+    name = agent_name(exchange, upstream)
+    entries = [line for line in node.listing("entries", FEDERATION) if line["kind"] == AGENT]
+    found = next((line for line in entries if (line["vhost"], line["name"]) == (vhost, name)), None)
+    if found is None:
+        node.nothing(f"agent of exchange {exchange!r} for {upstream!r} in {vhost!r}")
+    state = "is paused" if paused else "runs"
+    done = f"the agent of exchange {exchange!r} for {upstream!r} {state}"
+    node.change("put", AGENT, vhost, name, {**found["value"], "paused": paused}, done)
+
+
+@federate.group()
+def remove() -> None:
+    """Remove an agent, or an upstream with its agents."""
+
+
+@remove.command("agent")
+@click.argument("exchange")
+@click.argument("upstream_name", metavar="UPSTREAM")
+@vhost_option
+@broker_options
+def remove_agent(exchange: str, upstream_name: str, vhost: str, **broker: Any) -> None:
+    """Remove the agent of EXCHANGE for UPSTREAM, and what waits for it there."""
+    node = PrimaryBroker(**broker)
+    what = f"agent of exchange {exchange!r} for {upstream_name!r}"
+    if not node.change(
+        "delete", AGENT, vhost, agent_name(exchange, upstream_name), {}, f"the {what} is removed"
+    ):
+        node.nothing(f"{what} in {vhost!r}")
+
+
+@remove.command("upstream")
+@click.argument("name")
+@vhost_option
+@broker_options
+def remove_upstream(name: str, vhost: str, **broker: Any) -> None:
+    """Remove upstream NAME with its agents, and what waits for them there."""
+    node = PrimaryBroker(**broker)
+    if not node.change("delete", UPSTREAM, vhost, name, {}, f"upstream {name!r} is removed"):
+        node.nothing(f"upstream {name!r} in {vhost!r}")
