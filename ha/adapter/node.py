@@ -479,6 +479,7 @@ class Node:
     def stop_serving(self, reason: str, now: float) -> None:
         """The gates already hold confirms back: nothing that is flushed here is confirmed."""
         self.broker.drop_fenced_output()
+        self.federation.rest()
         self._rest(now)
         text = f"CONNECTION_FORCED - this broker stops serving: {reason}"
         self.broker.close_connections(320, text, now, keep=lambda c: c.is_management)

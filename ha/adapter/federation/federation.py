@@ -103,6 +103,8 @@ class Federation:
         self._agents: dict[Key, _Agent] = {}
         self._origins: dict[Key, Origins] = {}
         """By virtual host and exchange: of each node that published, the brokers from which that came."""
+        self._held: list[tuple[int, int, bytes]] = []
+        """What brokers downstream sent during a switchover. It is heard if that comes to nothing."""
         self._streams = 0
         self._epoch = 0
         self._seen = -1
@@ -138,6 +140,9 @@ class Federation:
     def hear(self, peer: int, method: int, payload: bytes) -> None:
         """One method of a broker downstream. What it may not send costs it the connection, and nothing
         else."""
+        if self._node.broker.input_paused:
+            self._held.append((peer, method, payload))
+            return
         try:
             stream, rest = stream_of(payload)
             gives = method == LinkMethod.OFFER or self.receivers.has(peer, stream)
@@ -148,6 +153,7 @@ class Federation:
 
     def lost(self, peer: int) -> None:
         """An inbound connection is gone."""
+        self._held = [held for held in self._held if held[0] != peer]
         self.feeders.lost(peer)
         self.receivers.lost(peer)
 
@@ -167,8 +173,12 @@ class Federation:
     def tick(self, now: float) -> None:
         """Take what came from upstream."""
         if not self._node.vhosts.serving:
-            self._rest()
             return
+        if self._node.broker.input_paused:
+            return  # a switchover: no change may become history
+        held, self._held = self._held, []
+        for peer, method, payload in held:
+            self.hear(peer, method, payload)
         if self._epoch != self._node.core.epoch or self._seen != self._node.vhosts.directory.generation:
             self.serve(now)
         for key, upstream in self._upstreams.items():
@@ -187,20 +197,22 @@ class Federation:
         for agent in self._agents.values():
             if agent.taker is not None:
                 agent.taker.end_tick(full=full)
-            if agent.giver is not None:
+            if agent.giver is not None and not broker.input_paused:
                 agent.giver.end_tick(now)
 
     def next_deadline(self) -> float | None:
         """Without the deadlines of the peerings."""
         return earliest(*(end.next_deadline() for agent in self._agents.values() for end in agent.ends))
 
-    def _rest(self) -> None:
-        """Another node serves, and takes for this one."""
+    def rest(self) -> None:
+        """This broker stops serving, at once: nothing that comes from now on is for it."""
+        self.feeders.stop()
+        self.receivers.stop()
         if self._agents or self._upstreams:
             for upstream in self._upstreams.values():
                 self._node.peerings.remove(upstream.inbox)
             self._upstreams, self._agents = {}, {}
-        self._origins = {}
+        self._origins, self._held = {}, []
         self._epoch, self._seen = 0, -1
 
     # -- agents

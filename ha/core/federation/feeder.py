@@ -76,6 +76,12 @@ class LinkFeeders:
         for place in [place for place in self.feeds if place[0] == peer]:
             self._model.detach(self.feeds.pop(place).uuid)
 
+    def stop(self) -> None:
+        """This broker does not serve any more."""
+        why = Refusal(self._model.standing().refusal or "it stops serving")
+        for place in list(self.feeds):
+            self._stop(place, why)
+
     def end_tick(self) -> None:
         """After the flush: each link gets what its queue has handed out."""
         if not self.feeds:

@@ -71,6 +71,13 @@ class LinkReceivers:
         for place in [place for place in self.links if place[0] == peer]:
             del self.links[place]
 
+    def stop(self) -> None:
+        """This broker does not serve any more."""
+        why = Refusal(self._model.standing().refusal or "it stops serving")
+        for place in list(self.links):
+            del self.links[place]
+            self._wire.send(*place, LinkMethod.STOP, why.encode())
+
     def end_tick(self, *, full: str = "") -> None:
         """After the flush. `full`: why this broker can take no more for now."""
         if not self.links:

@@ -17,7 +17,7 @@ from tests.failover.nodes.cluster import understudy
 from tests.failover.nodes.pair import Pair
 from tests.understudy.definitions.made import EVERYTHING, binding, policy, queue, user
 from understudy import codes
-from understudy.cli import directory
+from understudy.cli import directory, primary
 from understudy.management import Unreachable
 
 
@@ -253,8 +253,8 @@ def test_a_broker_that_is_gone_before_it_answers_may_have_done_it(monkeypatch: p
         raise Unreachable(codes.NODE_UNREACHABLE.say(cause="127.0.0.1:1 ended the connection"))
 
     status = {"ok": True, "reason": "", "status": {"name": "left", "status": "active"}}
-    monkeypatch.setattr(directory, "question", lambda *_: status)
-    monkeypatch.setattr(directory, "ask", gone)
+    monkeypatch.setattr(primary, "question", lambda *_: status)
+    monkeypatch.setattr(primary, "ask", gone)
     told = CliRunner().invoke(directory.vhost, ["add", "staging", "-b", "127.0.0.1:1"])
     assert told.exit_code == 1
     assert told.output.endswith(": ask the primary whether it made the change (node-unreachable)\n")

@@ -31,25 +31,29 @@ GROUPS = {
     "policy": ("list", "set", "clear"), "quarantine": ("list", "show", "republish"),
     "agent": ("install", "metadata"), "deploy": ("list", "show"),
     "ledger": ("check", "compact", "prune", "convert"),
+    "federate": ("upstream", "agent", "list", "pause", "resume", "remove"),
 }  # fmt: skip
 EACH = [[name] for name in _COMMANDS] + [[name, inner] for name in GROUPS for inner in GROUPS[name]]
 
 NODE = [
     ["status"], ["status", "--expect", "standalone"], ["ready"], ["query"], ["ping"],
     ["definitions", "export"], ["vhost", "list"], ["user", "list"], ["permission", "list"],
-    ["policy", "list"], ["replicate", "--list"],
+    ["policy", "list"], ["replicate", "--list"], ["federate", "list"],
 ]  # fmt: skip
 """What a node on its own answers with success."""
 REFUSED = [
     ["status", "--expect", "ready"], ["demote"], ["switchover"], ["replicate", "--stop", "none"],
     ["vhost", "delete", "none"], ["user", "delete", "none"], ["permission", "clear", "none"],
-    ["policy", "clear", "none"],
+    ["policy", "clear", "none"], ["federate", "pause", "x", "none"], ["federate", "resume", "x", "none"],
+    ["federate", "remove", "agent", "x", "none"], ["federate", "remove", "upstream", "none"],
 ]  # fmt: skip
 UNREACHABLE = [
     *NODE, ["promote"], ["demote"], ["switchover"], ["replicate", "127.0.0.1:1", "orders"],
     ["definitions", "import", "{definitions}"], ["vhost", "add", "new"], ["user", "delete", "joe"],
     ["user", "tags", "joe"], ["permission", "set", "joe", ".*", ".*", ".*"],
     ["policy", "set", "all", ".*", '{"max-length": 1}'],
+    ["federate", "upstream", "hub", "--addresses", "127.0.0.1:1", "--login", "net"],
+    ["federate", "agent", "--exchange", "x", "--upstream", "hub"],
 ]  # fmt: skip
 FILES: list[tuple[list[str], int]] = [
     (["serve", "--config", "{garbage}"], WRONG),
@@ -61,6 +65,8 @@ FILES: list[tuple[list[str], int]] = [
     (["status", "-b", "amqps://a", "--tls-ca", "{absent}"], WRONG),
     (["status", "--timeout", "soon"], WRONG),
     (["policy", "set", "all", ".*", "{{"], WRONG),
+    (["federate", "upstream", "hub", "--addresses", "nowhere", "--login", "net"], WRONG),
+    (["federate", "list", "--links", "--upstreams"], WRONG),
     (["definitions", "import", "{garbage}"], WRONG),
     (["definitions", "import", "{absent}"], WRONG),
     (["quarantine", "list", "{empty}"], WRONG),
