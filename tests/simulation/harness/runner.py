@@ -99,7 +99,9 @@ def run_chunk(seeds: list[int]) -> list[Outcome]:
 
 @contextmanager
 def _collecting_by_hand() -> Iterator[None]:
-    """Runs make few cycles; collecting between them keeps pauses out of the rate."""
+    """Runs make few cycles; collecting between them keeps pauses out of the rate. What was frozen before
+    stays so."""
+    before = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -107,7 +109,8 @@ def _collecting_by_hand() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
+        if not before:
+            gc.unfreeze()
 
 
 def run_seeds(
