@@ -44,10 +44,10 @@ class Finding:
         return f"found     {self.mutant}: by {checkers} at seed {self.seed}{aside}"
 
 
-def hunt(mutant: Mutant, seeds: int = SEEDS) -> Finding:
-    """Stops at the first seed that finds it."""
+def hunt(mutant: Mutant, seeds: int = SEEDS, first: int = 1) -> Finding:
+    """From the seed `first` to `seeds`; stops at the first that finds it."""
     finding = Finding(mutant.name, mutant.found_as)
-    for seed in range(1, seeds + 1):
+    for seed in range(first, seeds + 1):
         with mutant.applied():
             outcome = run_seed(seed)
         if outcome.failure is None:

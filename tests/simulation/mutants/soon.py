@@ -7,8 +7,9 @@ A change of the product, or of how plans are drawn, gives other runs. If a mutan
 
 from __future__ import annotations
 
-SEEDS = 30
-"""Six were enough when the lists were made."""
+FIRST_SEED, SEEDS = 2, 30
+"""Where a hunt begins and where it ends. Six were enough when the lists were made. Seed 1 takes the time of
+ten others."""
 
 FIRST = (
     "confirm before the backup's ack",
