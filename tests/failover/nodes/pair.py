@@ -28,8 +28,8 @@ class Pair(Cluster):
     def whole(self) -> Self:
         """Start both, promote left, and wait for the ready backup."""
         self.start("left", "right")
-        code, _, err = self.command("promote", "left")
-        assert code == 0, err
+        answer = self.ask("left", "promote")
+        assert answer["ok"], answer
         self.wait_for("right", "ready")
         return self
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import amqp
 import pytest
 
-from tests.failover.nodes.cluster import Cluster, local_places, understudy
+from tests.failover.nodes.cluster import Cluster, local_places
 from tests.failover.nodes.pair import Pair
+from tests.understudy import command_line
 from tests.understudy.definitions.made import FIXTURE, permission, policy, queue, user
 from understudy.definitions.http import LARGEST
 from understudy.server.http import reachable
@@ -40,7 +41,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def command(nodes: Cluster, what: str, name: str, *options: str) -> tuple[int, str, str]:
-    return understudy("definitions", what, "-b", str(nodes.addresses[name]), *options)
+    return command_line.command("definitions", what, "-b", str(nodes.addresses[name]), *options)
 
 
 def declare(nodes: Cluster, name: str) -> None:
@@ -193,7 +194,7 @@ def test_a_file_keeps_its_mode_a_link_its_target_and_a_pipe_is_written_to(
     ],
 )
 def test_a_wrong_command_line_and_nobody_there_are_one_line(arguments: tuple[str, ...], code: int) -> None:
-    found, out, err = understudy("definitions", *arguments)
+    found, out, err = command_line.command("definitions", *arguments)
     assert (found, out, err.count("\n")) == (code, "", 1)
     assert err.startswith("understudy: ")
 

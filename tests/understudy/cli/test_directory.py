@@ -4,8 +4,6 @@ what is wrong."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -13,8 +11,8 @@ import amqp
 import pytest
 from click.testing import CliRunner
 
-from tests.failover.nodes.cluster import understudy
 from tests.failover.nodes.pair import Pair
+from tests.understudy.command_line import command
 from tests.understudy.definitions.made import EVERYTHING, binding, policy, queue, user
 from understudy import codes
 from understudy.cli import directory, primary
@@ -32,12 +30,8 @@ def ask(pair: Pair, *arguments: str, at: str = "left", typed: str | None = None)
     """A command, given the address of `at`; `typed` comes by the standard input."""
     options = ["-b", str(pair.addresses[at])]
     if typed is None:
-        return understudy(*arguments, *options)
-    done = subprocess.run(
-        [sys.executable, "-m", "understudy", *arguments, "--stdin", *options],
-        input=typed, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+        return command(*arguments, *options)
+    return command(*arguments, "--stdin", *options, typed=typed)
 
 
 def done(pair: Pair, *arguments: str, at: str = "left", typed: str | None = None) -> str:
