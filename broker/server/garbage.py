@@ -50,8 +50,9 @@ class GarbageSchedule:
     @contextmanager
     def governing(self) -> Iterator[None]:
         """Turn automatic collection off inside, and exempt the objects that exist before. If it was off
-        already (a start with millions of messages does this), nothing is collected."""
-        was_on = gc.isenabled()
+        already (a start with millions of messages does this), nothing is collected. Objects that were exempt
+        before stay so."""
+        was_on, exempt = gc.isenabled(), gc.get_freeze_count()
         if was_on:
             gc.collect()
         gc.freeze()
@@ -59,6 +60,7 @@ class GarbageSchedule:
         try:
             yield
         finally:
-            gc.unfreeze()
+            if not exempt:
+                gc.unfreeze()
             if was_on:
                 gc.enable()
