@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.ports import free_ports
+from tests.understudy.command_line import command
 from understudy.demo.processes import Child, Children
 from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort
@@ -154,16 +155,22 @@ class Cluster:
             pause.wait(_GLANCE)
 
     def command(self, command: str, name: str, *options: str) -> tuple[int, str, str]:
-        """Run `understudy COMMAND -b NODE`: exit code, output, errors."""
-        return understudy(command, "-b", str(self.addresses[name]), *options)
+        """Run `understudy COMMAND -b NODE`: exit code, output, errors. Only a thread starts a process."""
+        return _typed(command, "-b", str(self.addresses[name]), *options)
 
     def controller(self, name: str, do: str, *options: str) -> tuple[int, str, str]:
-        """Run `understudy controller DO -b NODE`."""
-        return understudy("controller", do, "-b", str(self.addresses[name]), *options)
+        """Run `understudy controller DO -b NODE`, likewise."""
+        return _typed("controller", do, "-b", str(self.addresses[name]), *options)
 
     def ledger(self, name: str) -> list[dict[str, Any]]:
         """All records that a node has written, in order of incarnation and number."""
         return read_ledgers(self.folder / name)
+
+
+def _typed(*arguments: str) -> tuple[int, str, str]:
+    """The standard streams belong to the main thread."""
+    alone = threading.current_thread() is threading.main_thread()
+    return command(*arguments) if alone else understudy(*arguments)
 
 
 def understudy(*arguments: str, timeout: float = 10 * PATIENCE) -> tuple[int, str, str]:
