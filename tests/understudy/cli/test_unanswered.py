@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.security.authenticator import hash_password
-from tests.understudy.serving import PATIENCE, serving
+from tests.understudy.serving import PATIENCE, Serving, serving
 from understudy import codes
 from understudy.cli.main import cli
 from understudy.shared.addresses import HostPort
@@ -76,49 +76,48 @@ def between(node: HostPort, word: bytes, *, closing: bool = False) -> Iterator[s
         found.end()
 
 
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """One that has lost what it was asked before, and still ends cleanly."""
+    with serving(tmp_path_factory.mktemp("node")) as node:
+        yield node
+        assert node.stop() == 0
+
+
 def said(*arguments: str) -> str:
     """One line, with exit code 1."""
-    done = CliRunner().invoke(cli, [*arguments, "--timeout", "2s"])
+    done = CliRunner().invoke(cli, [*arguments, "--timeout", "1s"])
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1), (done, done.output)
     return done.stderr.removeprefix("Error: ")
 
 
 @pytest.mark.parametrize("command", ["promote", "demote", "switchover"])
 @pytest.mark.parametrize("closing", [False, True])
-def test_what_is_not_answered_may_have_taken_place(command: str, closing: bool, tmp_path: Path) -> None:
-    how = "ended the connection: the server closed the socket" if closing else "did not answer within 2 s"
-    with serving(tmp_path) as node:
-        with between(node.amqp, f'"{command}"'.encode(), closing=closing) as address:
-            text = said(command, "-b", address)
-        assert node.stop() == 0
+def test_what_is_not_answered_may_have_taken_place(command: str, closing: bool, node: Serving) -> None:
+    how = "ended the connection: the server closed the socket" if closing else "did not answer within 1 s"
+    with between(node.amqp, f'"{command}"'.encode(), closing=closing) as address:
+        text = said(command, "-b", address)
     doubt = f"the node may have done it: check with understudy status --broker {address}"
     said_ = codes.NODE_NO_ANSWER.say(cause=f"{command}: {address} {how}; {doubt}")
     assert text == f"{said_}\n"
 
 
-def test_of_a_copy_the_list_of_copies_tells(tmp_path: Path) -> None:
-    with serving(tmp_path) as node:
-        with between(node.amqp, b'"replicate"') as address:
-            text = said("replicate", "127.0.0.1:1", "q", "-b", address)
-        assert node.stop() == 0
+def test_of_a_copy_the_list_of_copies_tells(node: Serving) -> None:
+    with between(node.amqp, b'"replicate"') as address:
+        text = said("replicate", "127.0.0.1:1", "q", "-b", address)
     assert f"check with understudy replicate --list --broker {address} (node-no-answer)\n" in text
 
 
-def test_what_was_never_asked_did_not_take_place(tmp_path: Path) -> None:
-    with serving(tmp_path) as node, between(node.amqp, b"AMQP") as address:
+def test_what_was_never_asked_did_not_take_place(node: Serving) -> None:
+    with between(node.amqp, b"AMQP") as address:
         text = said("promote", "-b", address)
-        assert node.stop() == 0
     assert text.endswith("(node-unreachable)\n")
 
 
-def test_a_status_leaves_nothing_in_doubt(tmp_path: Path) -> None:
-    with serving(tmp_path) as node:
-        with between(node.amqp, b'"status"') as address:
-            for command in (("status",), ("ready",)):
-                assert (
-                    said(*command, "-b", address) == f"{address} did not answer within 2 s (node-no-answer)\n"
-                )
-        assert node.stop() == 0
+def test_a_status_leaves_nothing_in_doubt(node: Serving) -> None:
+    with between(node.amqp, b'"status"') as address:
+        for command in (("status",), ("ready",)):
+            assert said(*command, "-b", address) == f"{address} did not answer within 1 s (node-no-answer)\n"
 
 
 def test_who_may_not_ask_has_not_done_it(tmp_path: Path) -> None:
