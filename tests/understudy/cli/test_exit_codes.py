@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import spark.reconcile.job
 from resource_agent import launch
+from spark.session import SparkUnavailable
 from tests.understudy.cli.test_main import closed_port
 from tests.understudy.serving import PATIENCE, Serving, serving
 from understudy.cli import exit_codes
@@ -186,6 +188,27 @@ def test_files_and_values(command: list[str], code: int, places: dict[str, Path]
     assert code_of([part.format(**places) for part in command]) == code
 
 
+@pytest.mark.parametrize("module", ["py4j.protocol", "pyspark.errors", "spark.session"])
+def test_a_spark_that_fails(
+    module: str,
+    places: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An error of each of the modules whose errors are Spark's."""
+
+    def fails(*_: object, **__: object) -> NoReturn:
+        raise error("no master 'nonsense'")
+
+    error = SparkUnavailable if module == "spark.session" else type("Error", (Exception,), {})
+    error.__module__ = module
+    monkeypatch.setattr("spark.session.open_session", fails)
+    assert code_of(["reconcile", str(places["whole"])]) == UNDONE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("no master 'nonsense'")
+
+
+@pytest.mark.system
 def test_a_spark_that_does_not_start(places: dict[str, Path]) -> None:
     """In a process of its own: where a session of another test runs, its master is not asked for."""
     command = [sys.executable, "-m", "understudy", "reconcile", str(places["whole"]), "--master", "nonsense"]
