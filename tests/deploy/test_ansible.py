@@ -51,6 +51,7 @@ def test_the_playbook_reads(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.system
 def test_the_linter_finds_nothing(tmp_path: Path) -> None:
     require(str(LINT))
     done = run(
