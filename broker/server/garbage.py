@@ -50,17 +50,18 @@ class GarbageSchedule:
     @contextmanager
     def governing(self) -> Iterator[None]:
         """Turn automatic collection off inside, and exempt the objects that exist before. If it was off
-        already (a start with millions of messages does this), nothing is collected. Objects that were exempt
-        before stay so."""
-        was_on, exempt = gc.isenabled(), gc.get_freeze_count()
+        already (a start with millions of messages does this), nothing is collected. If the process has
+        exempted objects itself, no others are."""
+        was_on, has_exempted = gc.isenabled(), gc.get_freeze_count() > 0
         if was_on:
             gc.collect()
-        gc.freeze()
+        if not has_exempted:
+            gc.freeze()
         gc.disable()
         try:
             yield
         finally:
-            if not exempt:
+            if not has_exempted:
                 gc.unfreeze()
             if was_on:
                 gc.enable()

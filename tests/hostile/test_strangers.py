@@ -10,6 +10,7 @@ import gc
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 
@@ -269,3 +270,17 @@ def test_connections_do_not_have_everything_collected(monkeypatch: pytest.Monkey
     schedule.step()
     schedule.step()
     assert collected == [2]
+
+
+@pytest.mark.parametrize(("exempt", "calls"), [(0, ["freeze", "unfreeze"]), (5, [])])
+def test_a_process_that_has_exempted_objects_keeps_its_choice(
+    exempt: int, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(garbage.gc, "get_freeze_count", lambda: exempt)
+    for name in ("freeze", "unfreeze"):
+        monkeypatch.setattr(garbage.gc, name, partial(called.append, name))
+    with GarbageSchedule().governing():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert called == calls
