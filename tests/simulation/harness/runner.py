@@ -99,17 +99,18 @@ def run_chunk(seeds: list[int]) -> list[Outcome]:
 
 @contextmanager
 def _collecting_by_hand() -> Iterator[None]:
-    """Runs make few cycles; collecting between them keeps pauses out of the rate. What was frozen before
-    stays so."""
-    before = gc.get_freeze_count()
+    """Runs make few cycles; collecting between them keeps pauses out of the rate. If the process has
+    frozen objects itself, no others are."""
+    has_frozen = gc.get_freeze_count() > 0
     gc.collect()
-    gc.freeze()
+    if not has_frozen:
+        gc.freeze()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        if not before:
+        if not has_frozen:
             gc.unfreeze()
 
 
