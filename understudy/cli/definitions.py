@@ -43,8 +43,8 @@ from understudy.shared.addresses import HostPort
 
 @click.group()
 def definitions() -> None:
-    """Export and import virtual hosts, users, permissions, policies, queues, exchanges and bindings, in the
-    JSON of RabbitMQ's definitions.
+    """Export and import virtual hosts, users, permissions, policies, queues, exchanges, bindings, and the
+    upstreams and agents of federation, in the JSON of RabbitMQ's definitions.
 
     Export yours from RabbitMQ with `rabbitmqctl export_definitions FILE` or `rabbitmqadmin export FILE`.
     """
@@ -91,8 +91,8 @@ def import_(
     """Declare the definitions in FILE, on the node or on its primary; "-" is standard input.
 
     Nothing is deleted, and the import may be repeated. Existing queues and exchanges stay as they are.
-    Virtual hosts, users with their passwords, permissions and policies are changed to what FILE has. The
-    output names what this broker does not support.
+    Virtual hosts, users with their passwords, permissions, policies, upstreams and agents are changed to what
+    FILE has. The output names what this broker does not support.
     """
     wanted = _read(file, vhost)
     address, found = _listing(address, user, password, timeout)

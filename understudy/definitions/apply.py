@@ -1,7 +1,7 @@
 """Declares the objects of an import plan on a running primary. Nothing is ever deleted.
 
 Owner: `understudy definitions import` and POST /api/definitions. Blocking: one thread, one connection at a
-time. Entries of the directory (virtual hosts, users, permissions, policies) go first, by management command.
+time. Entries of the directory (virtual hosts, users, permissions, policies, federation) go first, by command.
 Exchanges, queues and bindings follow as AMQP declarations, in batches without replies. One question after
 each batch waits until the whole batch is as safe as a single declaration. If the broker refuses something,
 the batch is repeated one object at a time, to name the refused ones. An import may be repeated: objects that
@@ -30,7 +30,7 @@ from understudy.management import TooLarge, Unreachable, ask
 from understudy.shared.addresses import HostPort
 from understudy.shared.text import shown
 
-ENTRIES = ("vhosts", "users", "permissions", "policies")
+ENTRIES = ("vhosts", "users", "permissions", "policies", "upstreams", "agents")
 DECLARED = ("exchanges", "queues", "bindings")
 KINDS = (*ENTRIES, *DECLARED)
 BATCH = 200
@@ -52,7 +52,7 @@ class ImportOutcome:
 
     new: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
-    """Virtual hosts, users, permissions and policies that existed with other properties."""
+    """Entries of the directory that existed with other properties."""
     there: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
     """One line for each refused object, with the broker's reason."""
@@ -128,7 +128,7 @@ class _Stopped(Exception):
 
 
 class _Putting:
-    """Virtual hosts, users, permissions and policies, by the management command `define`."""
+    """Entries of the directory, by the management command `define`."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Converts virtual hosts, users, permissions and policies of a definitions file to directory entries. Pure.
+"""Converts virtual hosts, users, permissions, policies and the parameters of federation of a definitions file
+to directory entries. Pure.
 
 Role: used by `plan`. Objects that a directory cannot hold are named, with the reason that the broker would
 give: the broker's own checks run here, before anything is changed.
@@ -14,19 +15,24 @@ from typing import Any
 from broker.model.history.records import EntryPut
 from broker.model.values import ROOT
 from broker.model.vhost.directory import (
+    AGENT,
+    KINDS,
     PERMISSION,
     PERMISSIONS,
     POLICY,
+    UPSTREAM,
     USER,
     VHOST,
     Directory,
     EntryFault,
     check_entry,
 )
+from broker.model.vhost.federation_entries import AT
 from broker.model.vhost.policy_rules import without_effect, wrong_value
 from broker.security.password_hashes import RABBIT, is_argon2, rabbit_hash
 from understudy.definitions.parse import (
     Definitions,
+    ParameterDefinition,
     PermissionDefinition,
     PolicyDefinition,
     UserDefinition,
@@ -35,10 +41,14 @@ from understudy.definitions.parse import (
 from understudy.definitions.strict_json import DefinitionsError, pointer
 from understudy.definitions.unsupported import LeftOut, left
 
-PLURALS = {VHOST: "vhosts", USER: "users", PERMISSION: "permissions", POLICY: "policies"}
+PLURALS = {
+    VHOST: "vhosts", USER: "users", PERMISSION: "permissions", POLICY: "policies",
+    UPSTREAM: "upstreams", AGENT: "agents",
+}  # fmt: skip
 NOUNS = {
     "vhosts": "virtual host", "users": "user", "permissions": "permission", "policies": "policy",
-    "exchanges": "exchange", "queues": "queue", "bindings": "binding",
+    "upstreams": "upstream", "agents": "agent", "exchanges": "exchange", "queues": "queue",
+    "bindings": "binding",
 }  # fmt: skip
 """The noun for each kind, for people."""
 NOTHING_SAID = {"description": "", "tags": []}
@@ -59,7 +69,10 @@ class Entry:
         return self.vhost, self.name
 
 
-def entry_of(item: VhostDefinition | UserDefinition | PermissionDefinition | PolicyDefinition) -> Entry:
+_Item = VhostDefinition | UserDefinition | PermissionDefinition | PolicyDefinition | ParameterDefinition
+
+
+def entry_of(item: _Item) -> Entry:
     """The entry for `item`. Raises ValueError for a password hash that this broker cannot check."""
     match item:
         case VhostDefinition():
@@ -69,6 +82,8 @@ def entry_of(item: VhostDefinition | UserDefinition | PermissionDefinition | Pol
         case PermissionDefinition():
             expressions = {what: getattr(item, what) for what in PERMISSIONS}
             return Entry(PERMISSION, item.vhost, item.user, expressions)
+        case ParameterDefinition():
+            return Entry(item.component, item.vhost, item.name, item.value)
     value = {
         "pattern": item.pattern, "apply-to": item.apply_to, "priority": item.priority,
         "definition": item.definition,
@@ -89,7 +104,14 @@ def there_of(there: Definitions) -> list[Entry]:
         *(entry_of(user) for user in there.users if not user.configured),
         *map(entry_of, there.permissions),
         *map(entry_of, there.policies),
+        *map(entry_of, parameters_of(there)),
     ]
+
+
+def parameters_of(definitions: Definitions) -> list[ParameterDefinition]:
+    """Those of federation that are known here, in an order in which they can be put."""
+    known = [parameter for parameter in definitions.parameters if parameter.is_known]
+    return sorted(known, key=lambda parameter: KINDS.index(parameter.component))
 
 
 def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list[LeftOut]]:
@@ -99,12 +121,15 @@ def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list
     directory = Directory()
     for entry in there_of(there):
         directory.put(entry.kind, entry.vhost, entry.name, entry.value)
+    internal = {(x.vhost, x.name) for x in (*file.exchanges, *there.exchanges) if x.internal}
     found: list[Entry] = []
     refused: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in _wanted(file, there, configured, refused):
         try:
             put = EntryPut(entry.kind, entry.vhost, entry.name, entry.value)
             check_entry(directory, put)
+            if entry.kind == AGENT and (entry.vhost, entry.name.rpartition(AT)[0]) in internal:
+                raise EntryFault("its exchange is internal, and has no agents")
         except EntryFault as fault:
             refused[entry.kind, str(fault)].append(entry.name)
         else:
@@ -136,6 +161,7 @@ def _wanted(
             key, why = wrong
             raise DefinitionsError(f"{pointer(('policies', number, 'definition', key))}: {why}")
         yield entry_of(policy)
+    yield from (entry_of(parameter) for parameter in parameters_of(file) if parameter.vhost in here)
 
 
 def _wanted_users(

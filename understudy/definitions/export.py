@@ -22,7 +22,7 @@ _ATTEMPTS = 3
 """After so many listings spoilt by changes between pieces, everything is asked for at once."""
 _ROWS = 500
 """Objects in one piece of text."""
-_PIECES = ("vhosts", "users", "permissions", "policies", "exchanges", "queues", "bindings")
+_PIECES = ("vhosts", "users", "permissions", "policies", "parameters", "exchanges", "queues", "bindings")
 
 
 class ListingRefused(CodedError):
@@ -109,9 +109,9 @@ def text_of(document: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _row(line: dict[str, Any]) -> str:
-    """One object. Its own keys keep RabbitMQ's order. Keys of its arguments, or of a policy's definition, are
-    sorted: a node that received them from another node has them in another order."""
-    tables = {key: _sorted(line[key]) for key in ("arguments", "definition") if key in line}
+    """One object. Its own keys keep RabbitMQ's order. Keys of its arguments, of a policy's definition or of a
+    parameter's value are sorted: a node that received them from another node has them in another order."""
+    tables = {key: _sorted(line[key]) for key in ("arguments", "definition", "value") if key in line}
     return json.dumps(line | tables)
 
 

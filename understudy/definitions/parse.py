@@ -27,6 +27,7 @@ from broker.model.history.value_codec import canonical
 from broker.model.octets import as_text
 from broker.model.queue.arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault
 from broker.model.values import REPLICATE
+from broker.model.vhost.directory import AGENT, UPSTREAM
 from broker.model.vhost.policy_rules import DEEPEST
 from ha.adapter.management.definitions_view import from_json
 from understudy.definitions.strict_json import DefinitionsError, pointer, read_json
@@ -157,6 +158,11 @@ def _tags(value: object) -> object:
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
+def _parameter(value: object) -> object:
+    """The value of a parameter, which may be anything."""
+    return {key: _whole(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 def _plain(value: object, info: ValidationInfo) -> object:
     """The JSON object itself. An empty list is Erlang's way to write an empty table."""
     if info.context is not _THERE:
@@ -245,10 +251,23 @@ class TopicPermissionDefinition(_Object):
     exchange: Short
 
 
-class ParameterDefinition(_Object):
+class ParameterDefinition(_Keyed):
+    """A parameter: of federation, in the form of this broker, or anything of RabbitMQ's."""
+
     component: Name
     name: Name
     vhost: Name = VHOST
+    value: Annotated[Any, BeforeValidator(_parameter)] = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.component, self.name
+
+    @property
+    def is_known(self) -> bool:
+        """RabbitMQ's upstreams of federation have a URI, with a password in it."""
+        known = self.component in (UPSTREAM, AGENT) and isinstance(self.value, dict)
+        return known and "uri" not in self.value
 
 
 class NamedDefinition(_Object):
@@ -350,7 +369,7 @@ def read_definitions(raw: bytes, *, vhost: str | None = None) -> Definitions:
     _check_arguments(found)
     for kind, items in (
         ("vhosts", found.vhosts), ("users", found.users), ("permissions", found.permissions),
-        ("policies", found.policies),
+        ("policies", found.policies), ("parameters", found.parameters),
         ("queues", found.queues), ("exchanges", found.exchanges), ("bindings", found.bindings),
     ):  # fmt: skip
         _check_once(kind, items)

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from broker.model.history.value_codec import canonical
 from broker.model.routing.exchange import BUILT_IN, PEERS
 from broker.model.values import ExchangeType
-from understudy.definitions.entries import NOUNS, PLURALS, Entry, entries_of, there_of, vhosts_of
+from broker.model.vhost.directory import UPSTREAM
+from understudy.definitions.entries import (
+    NOUNS,
+    PLURALS,
+    Entry,
+    entries_of,
+    parameters_of,
+    there_of,
+    vhosts_of,
+)
 from understudy.definitions.export import PRODUCT
 from understudy.definitions.parse import (
     VHOST,
@@ -38,11 +47,17 @@ _WORKING = frozenset((
 _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
 """Global parameters that identify a cluster of RabbitMQ."""
 
+_WHYS = {
+    UPSTREAM: "RabbitMQ's form, with a password in a URI: use `understudy federate upstream`",
+    "shovel": "this broker has no shovels",
+}
+"""Of components of parameters that are left out."""
+
 
 @dataclass(slots=True)
 class ImportPlan:
-    """The objects to declare, in a valid order: virtual hosts, users, permissions, policies, exchanges,
-    queues, bindings."""
+    """The objects to declare, in a valid order: virtual hosts, users, permissions, policies, upstreams,
+    agents, exchanges, queues, bindings."""
 
     items: list[Item] = field(default_factory=list)
     there: set[tuple[str, ...]] = field(default_factory=set)
@@ -259,12 +274,13 @@ def _topics(file: Definitions) -> list[LeftOut]:
 def _others(file: Definitions) -> list[LeftOut]:
     parameters: defaultdict[str, list[str]] = defaultdict(list)
     for parameter in file.parameters:
-        parameters[parameter.component].append(parameter.name)
+        if not parameter.is_known:
+            parameters[parameter.component].append(parameter.name)
     world = [p.name for p in file.global_parameters]
     why = "this broker has no such parameters"
     return [
         *(one for component, names in sorted(parameters.items())
-          for one in left(f"parameter of {component}", names, why)),
+          for one in left(f"parameter of {component}", names, _WHYS.get(component, why))),
         *left("global parameter", (n for n in world if n not in _SELF), why),
         *left("global parameter", (n for n in world if n in _SELF),
                "it identifies the other cluster", matters=False),
@@ -285,6 +301,8 @@ def _vhosts(file: Definitions, here: frozenset[str]) -> list[LeftOut]:
         inside[policy.vhost]["policy"] += 1
     for permission in file.permissions:
         inside[permission.vhost]["permission"] += 1
+    for parameter in parameters_of(file):
+        inside[parameter.vhost][NOUNS[PLURALS[parameter.component]]] += 1
     texts = [
         f"{name} with {', '.join(counted(n, noun) for noun, n in inside[name].items())}"
         for name in sorted(inside.keys() - here)

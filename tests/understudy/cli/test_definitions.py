@@ -27,7 +27,7 @@ from understudy.server.http import reachable
 from understudy.shared.addresses import HostPort
 
 GUEST = "guest:guest"
-NONE = dict.fromkeys(("vhosts", "users", "permissions", "policies"), 0)
+NONE = dict.fromkeys(("vhosts", "users", "permissions", "policies", "upstreams", "agents"), 0)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,8 @@ from tests.understudy.definitions.made import (
 )
 from understudy.definitions.apply import expected
 from understudy.definitions.entries import Entry
-from understudy.definitions.parse import answered, validated
+from understudy.definitions.export import document_of, text_of
+from understudy.definitions.parse import answered, read_definitions, validated
 from understudy.definitions.plan import plan_of
 from understudy.definitions.strict_json import DefinitionsError
 
@@ -202,3 +203,52 @@ def test_a_wrong_entry_is_a_fault_of_the_file(lists: dict[str, Any], fault: str)
     with pytest.raises(DefinitionsError) as told:
         plan_of(file_of(**lists), HERE)
     assert str(told.value).startswith(fault)
+
+
+# -- federation
+
+HUB = {"component": "federation-upstream", "vhost": "/", "name": "hub",
+       "value": {"addresses": ["h:5672"], "login": "centre"}}  # fmt: skip
+MODES = {"consume-mode": "all", "forward-mode": "none"}
+
+
+def agent(exchange: str = "x", **more: Any) -> dict[str, Any]:
+    value = {"exchange": exchange, "upstream": "hub", **MODES, **more}
+    return {"component": "federation-agent", "vhost": "/", "name": f"{exchange}@hub", "value": value}
+
+
+def test_upstreams_and_agents_go_out_and_come_back() -> None:
+    mine = answered({"parameters": [agent(), agent("y", **{"max-hops": 3}), HUB]})
+    document = document_of({"users": [], "parameters": [agent(), agent("y", **{"max-hops": 3}), HUB]})
+    file = read_definitions(b"".join(text_of(document)))
+    plan = plan_of(file, HERE)
+    assert texts(plan) == [] and names(plan) == ["upstream 'hub'", "agent 'x@hub'", "agent 'y@hub'"]
+    assert expected(plan).new == {"upstreams": 1, "agents": 2}
+    assert expected(plan_of(file, mine)).there == {"upstreams": 1, "agents": 2}
+    other = file_of(parameters=[HUB, agent(paused=True), agent("z", **{"max-hops": 3.0})])
+    outcome = expected(plan_of(other, mine))
+    assert (outcome.new, outcome.changed, outcome.there) == ({"agents": 1}, {"agents": 1}, {"upstreams": 1})
+
+
+def test_what_of_federation_is_not_imported_is_named() -> None:
+    uri = {**HUB, "name": "far", "value": {"uri": "amqp://u:secret@h", "max-hops": 2}}
+    file = file_of(
+        parameters=[
+            agent("amq.peer"), agent("inner"), agent("x", copy=0), HUB, uri, HUB | {"vhost": "eu"},
+            {"component": "shovel", "name": "s", "vhost": "/", "value": {"src-uri": ["amqp://u:secret@h"]}},
+            {"component": "federation-upstream-set", "name": "all", "value": [{"upstream": "a"}]},
+        ],
+        exchanges=[exchange("inner", internal=True)],
+    )  # fmt: skip
+    plan = plan_of(file, HERE)
+    assert names(plan) == ["upstream 'hub'", "exchange 'inner'"]
+    told = texts(plan)
+    assert [text.partition(":")[0] for text in told] == [
+        "1 federation-agent (amq.peer@hub)", "1 federation-agent (x@hub)", "1 federation-agent (inner@hub)",
+        "1 parameter of federation-upstream (far)", "1 parameter of federation-upstream-set (all)",
+        "1 parameter of shovel (s)", "1 virtual host (eu with 1 upstream)",
+    ]  # fmt: skip
+    assert "use `understudy federate upstream`" in told[3]
+    assert not any("secret" in text or "\n" in text for text in told)
+    with pytest.raises(DefinitionsError, match=r"/parameters/1: is a duplicate of /parameters/0"):
+        file_of(parameters=[HUB, HUB])
