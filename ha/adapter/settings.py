@@ -168,6 +168,8 @@ class HaSettings:
         elif self.authority == "pair":
             register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
             register["ha.witness"] = str(self.witness or "none")
+        if self.federation.node:
+            register["federation.node"] = self.federation.node
         return register | {
             "ha.authority": self.authority,
             "ha.lease": f"{self.lease:g}s",

@@ -160,7 +160,7 @@ def resume(exchange: str, upstream_name: str, vhost: str, **broker: Any) -> None
 def _set_paused(exchange: str, upstream: str, vhost: str, broker: dict[str, Any], *, paused: bool) -> None:
     node = PrimaryBroker(**broker)
     name = agent_name(exchange, upstream)
-    entries = [line for line in node.listing("entries", FEDERATION) if line["kind"] == AGENT]
+    entries = [line for line in node.listing("parameters") if line["component"] == AGENT]
     found = next((line for line in entries if (line["vhost"], line["name"]) == (vhost, name)), None)
     if found is None:
         node.nothing(f"agent of exchange {exchange!r} for {upstream!r} in {vhost!r}")

@@ -18,6 +18,8 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from _of_users(settings)
     yield from _of_listeners(settings)
     yield from _of_the_pair(settings)
+    if settings.federation.logins and not settings.federation.node:
+        yield "federation.node", "is needed with federation.logins: the name of this node in the net"
     yield from _of_tls(settings)
 
 

@@ -15,19 +15,17 @@ from typing import Any
 from broker.model.history.records import EntryPut
 from broker.model.values import ROOT
 from broker.model.vhost.directory import (
-    AGENT,
     KINDS,
     PERMISSION,
     PERMISSIONS,
     POLICY,
-    UPSTREAM,
     USER,
     VHOST,
     Directory,
     EntryFault,
     check_entry,
 )
-from broker.model.vhost.federation_entries import AT
+from broker.model.vhost.federation_entries import AGENT, AT, UPSTREAM
 from broker.model.vhost.policy_rules import without_effect, wrong_value
 from broker.security.password_hashes import RABBIT, is_argon2, rabbit_hash
 from understudy.definitions.parse import (

@@ -27,7 +27,7 @@ from broker.model.history.value_codec import canonical
 from broker.model.octets import as_text
 from broker.model.queue.arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault
 from broker.model.values import REPLICATE
-from broker.model.vhost.directory import AGENT, UPSTREAM
+from broker.model.vhost.federation_entries import AGENT, UPSTREAM
 from broker.model.vhost.policy_rules import DEEPEST
 from ha.adapter.management.definitions_view import from_json
 from understudy.definitions.strict_json import DefinitionsError, pointer, read_json

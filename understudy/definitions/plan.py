@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from broker.model.history.value_codec import canonical
 from broker.model.routing.exchange import BUILT_IN, PEERS
 from broker.model.values import ExchangeType
-from broker.model.vhost.directory import UPSTREAM
+from broker.model.vhost.federation_entries import UPSTREAM
 from understudy.definitions.entries import (
     NOUNS,
     PLURALS,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+AT = "@"
+"""Between the exchange and the upstream in the name of an agent."""
 UPSTREAM, AGENT, CURSOR = "federation-upstream", "federation-agent", "federation-cursor"
 MOST_ADDRESSES = 16
 LONGEST_HOST = 255
@@ -71,7 +73,7 @@ class Cursor:
 
 def agent_name(exchange: str, upstream: str) -> str:
     """Of its entry. No upstream has an `@` in its name."""
-    return f"{exchange}@{upstream}"
+    return f"{exchange}{AT}{upstream}"
 
 
 def received_name(exchange: str, node: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from broker.model.vhost.federation_entries import AGENT, UPSTREAM, FederationAgent, Upstream
+from broker.model.vhost.federation_entries import FederationAgent, Upstream
 from ha.adapter import codes
 from ha.adapter.federation.exchange_model import ExchangeModel
 from ha.adapter.federation.link_queues import LinkQueues
@@ -385,7 +385,7 @@ class Federation:
     # -- for people
 
     def status(self) -> dict[str, Any]:
-        """`node`, `upstreams`, `agents`, `links`, `entries`: see docs/reference/http-api.md."""
+        """`node`, `upstreams`, `agents` and `links`: see docs/reference/http-api.md."""
         directory = self._node.vhosts.directory
         return {
             "node": self._node.settings.federation.node,
@@ -413,13 +413,6 @@ class Federation:
     def _vhost_of(self, peer: int) -> str:
         there = self._node.hooks.peers.get(peer)
         return there.vhost_name if there is not None else ""
-
-    def entries(self) -> list[dict[str, Any]]:
-        """Upstreams and agents as they were put."""
-        return [
-            {"kind": record.kind, "vhost": record.vhost, "name": record.name, "value": dict(record.value)}
-            for record in self._node.vhosts.directory.entries() if record.kind in (UPSTREAM, AGENT)
-        ]  # fmt: skip
 
     def _line(self, key: Key, entry: FederationAgent) -> dict[str, Any]:
         agent = self._agents.get(key)

@@ -1,5 +1,5 @@
-"""Virtual hosts, users, permissions, policies, as operators ask for them: what there is, and changes. Owner:
-Questions.
+"""Virtual hosts, users, permissions, policies and federation, as operators ask for them: what there is, and
+changes. Owner: Questions.
 
 A change is answered once it is on the disks of this node and of its in-sync backups, like a declaration. If
 this node stops serving before that, the answer says that nobody knows yet whether the change holds.
@@ -90,6 +90,14 @@ class DirectoryChanges:
                 f"{self._node.me.name} is no federation node: set federation.node in its configuration, to "
                 "the same name on all brokers of its pair"
             )
+        logins = self._node.settings.federation.logins
+        for put in puts:
+            login = put.value.get("login") if put.kind == UPSTREAM else None
+            if isinstance(login, str) and login and login not in logins:
+                raise EntryFault(
+                    f"{put.kind} {put.name!r:.300}: the configuration of {self._node.me.name} has no "
+                    f"federation.logins.{login!s:.60}"
+                )
         configured = {user.name for user in self._node.broker.settings.users}
         for change in changes:
             made_there = change.kind in (USER, PERMISSION) and change.name in configured
@@ -154,7 +162,8 @@ def _change_of(change: object) -> Change:
 
 def directory_of(directory: Directory, configured: Iterable[User]) -> dict[str, list[dict[str, Any]]]:
     """Virtual hosts, users (those of the configuration first, `configured`, without their passwords; the
-    pair's own is left out), permissions and policies, in the keys of RabbitMQ's definitions."""
+    pair's own is left out), permissions, policies, and the entries of federation as parameters, in the keys
+    of RabbitMQ's definitions."""
     made = [user for user in configured if not user.tags & {HA, WITNESS}]
     return {
         "vhosts": [
@@ -175,6 +184,13 @@ def directory_of(directory: Directory, configured: Iterable[User]) -> dict[str, 
                 "priority": p.priority, "definition": dict(p.definition),
             }
             for p in directory.policies.values()
+        ],
+        "parameters": [
+            {
+                "component": record.kind, "vhost": record.vhost, "name": record.name,
+                "value": dict(record.value),
+            }
+            for record in directory.entries() if record.kind in (UPSTREAM, AGENT)
         ],
     }  # fmt: skip
 

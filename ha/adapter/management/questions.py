@@ -79,14 +79,7 @@ class Questions:
             case "definitions":
                 reply(definitions_of(node.vhosts, node.broker.settings.users, node.status(), args))
             case "federation":
-                reply(
-                    {
-                        "ok": True,
-                        "reason": "",
-                        **node.federation.status(),
-                        "entries": node.federation.entries(),
-                    }
-                )
+                reply({"ok": True, "reason": "", **node.federation.status()})
             case "directory":
                 refusal = not_serving(node.vhosts, node.status())
                 found = directory_of(node.vhosts.directory, node.broker.settings.users)
