@@ -78,18 +78,18 @@ def asked_for(vhost: VirtualHost, queue: Queue) -> dict[Wish, Binding]:
     return {behind(binding).wish: binding for binding in vhost.bound_to(queue)}
 
 
-def ask_for(vhost: VirtualHost, exchange: Exchange, queue: Queue, items: Iterable[Interest]) -> None:
+def ask_for(vhost: VirtualHost, exchange: Exchange, queue: Queue, interest: Interest) -> Binding:
     """Bind the link queue. Raises PreconditionFailed for arguments that no binding may have."""
-    for key, arguments, path in items:
-        given = {**arguments, BY: list(path)}
-        check_binding_arguments(exchange.type, arguments)
-        try:
-            binding = Binding(exchange, queue, key, given)
-        except UnsupportedValue as error:
-            raise PreconditionFailed(f"invalid arguments: {error}") from None
-        if binding.key not in exchange.bindings:
-            vhost._record(binding.bind_record())
-            vhost.add_binding(binding)
+    key, arguments, path = interest
+    check_binding_arguments(exchange.type, arguments)
+    try:
+        binding = Binding(exchange, queue, key, {**arguments, BY: list(path)})
+    except UnsupportedValue as error:
+        raise PreconditionFailed(f"invalid arguments: {error}") from None
+    if binding.key not in exchange.bindings:
+        vhost._record(binding.bind_record())
+        vhost.add_binding(binding)
+    return binding
 
 
 def forgo(vhost: VirtualHost, bindings: Iterable[Binding]) -> None:
@@ -105,23 +105,6 @@ def forgo(vhost: VirtualHost, bindings: Iterable[Binding]) -> None:
 
 
 # -- downstream
-
-
-def wishes(exchange: Exchange, me: str, upstream: str, most: int) -> dict[Wish, Interest]:
-    """What this broker, the node `me`, wants of that exchange of the node `upstream`: all that its own
-    exchange is bound for, but what that node wants itself. `most`: the longest path of an interest that is
-    passed on. Of several paths it names the shortest."""
-    found: dict[Wish, Interest] = {}
-    for binding in exchange.bindings.values():
-        if isinstance(binding.target, Queue) and node_of(binding.target) == upstream:
-            continue
-        interest = behind(binding)
-        if upstream in interest.path or me in interest.path or len(interest.path) >= most:
-            continue
-        wish = interest.wish
-        if wish not in found or len(interest.path) + 1 < len(found[wish].path):
-            found[wish] = interest._replace(path=(*interest.path, me))
-    return found
 
 
 def behind(binding: Binding) -> Interest:

@@ -10,7 +10,7 @@ change clears the memo of routes and raises `generation`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.definition_octets import INDEX
@@ -58,6 +58,8 @@ class Topology:
         self._routes: dict[tuple[str, str], PublishRoute] = {}
         self._arrivals: dict[tuple[str, str, Path], PublishRoute] = {}
         """By exchange, routing key and path: of messages that other federation nodes have sent."""
+        self.watchers: dict[str, list[Callable[[Binding, bool], None]]] = {}
+        """By exchange: called with each binding that it gets (True) or loses (False)."""
         self.forwards: dict[str, tuple[Forward, ...]] = {}
         """By exchange: where its messages go besides, or instead."""
 
@@ -117,6 +119,7 @@ class Topology:
         of_target[binding.source.name, binding.key] = binding
         self.bindings += 1
         self._changed()
+        self._tell(binding, True)
         return True
 
     def remove_binding(self, binding: Binding) -> None:
@@ -127,6 +130,11 @@ class Topology:
         if not of_target and self._incoming.pop(binding.key[0], None) is not None:
             self.octets -= INDEX
         self._changed()
+        self._tell(binding, False)
+
+    def _tell(self, binding: Binding, there: bool) -> None:
+        for watcher in self.watchers.get(binding.source.name, ()) if self.watchers else ():
+            watcher(binding, there)
 
     def bound_to(self, queue: Queue) -> list[Binding]:
         """The bindings of a queue."""

@@ -14,11 +14,13 @@ from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Bind, EnqueueRun, MessageId, RawRun, Unbind
 from broker.model.values import Position
 from broker.model.vhost.federation_entries import Cursor
-from broker.model.vhost.links import arrive, wishes
-from ha.adapter.federation.interest import decoded, digest_of, interest_of, record_of
+from broker.model.vhost.links import arrive
+from ha.adapter.federation.interest import decoded, interest_of, mark_of, record_of
+from ha.adapter.federation.wishes import Wishes
 from ha.core.errors import LinkError
 
 if TYPE_CHECKING:
+    from broker.model.vhost.links import Wish
     from broker.model.vhost.vhost import VirtualHost
     from broker.store.store import Store
     from ha.adapter.federation.ports import FederationNode
@@ -30,7 +32,7 @@ BEFORE_ALL: MessageId = (0, 0)
 class ExchangeModel:
     """See `ha.core.federation.ports.TakerModel`. `entry`: the name of the cursor's directory entry;
     `source`: that of the other broker, for people. `origins`: of each node that published, the sources from
-    which that came to this exchange."""
+    which that came to this exchange. `max_hops`: 0 where nothing is wanted."""
 
     def __init__(
         self, node: FederationNode, store: Store, vhost: VirtualHost, entry: str, exchange: str, source: str,
@@ -42,7 +44,8 @@ class ExchangeModel:
         self._entry = entry
         self._exchange = exchange
         self._source = source
-        self._max_hops = max_hops
+        me = node.settings.federation.node
+        self._wishes = Wishes(vhost, exchange, me, max_hops) if max_hops else None
         self._origins = origins
         self.twice = ""
         """Why messages come twice, in a sentence; "" if they do not."""
@@ -50,24 +53,23 @@ class ExchangeModel:
         """Of each batch with messages: up to where they are taken with it."""
         self.routed = self.unrouted = self.refused = self.looped = self.spoilt = 0
 
-    @property
-    def generation(self) -> int:
-        return self._vhost.generation
-
     def type(self) -> str:
         found = self._vhost.exchanges.get(self._exchange)
         return found.type.value if found is not None else ""
 
     def wanted(self, upstream: str) -> Wanted:
-        exchange = self._vhost.exchanges.get(self._exchange)
-        if exchange is None:
-            return {}
-        me = self._node.settings.federation.node
-        found = wishes(exchange, me, upstream, self._max_hops)
-        return {wish: record_of(exchange.name, interest) for wish, interest in found.items()}
+        found = self._wishes.all(upstream) if self._wishes is not None else {}
+        return {wish: record_of(self._exchange, interest) for wish, interest in found.items()}
 
-    def digest(self, wanted: Wanted) -> str:
-        return digest_of((wish, interest_of(bind).path) for wish, bind in wanted.items())
+    def changes(self, upstream: str) -> dict[Wish, Bind | None]:
+        found = self._wishes.changes(upstream) if self._wishes is not None else {}
+        return {
+            wish: record_of(self._exchange, interest) if interest is not None else None
+            for wish, interest in found.items()
+        }
+
+    def mark(self, wish: Wish, bind: Bind) -> int:
+        return mark_of(wish, interest_of(bind).path)
 
     def encode(self, records: list[Bind | Unbind]) -> list[bytes]:
         return [encode_record(record) for record in records]
@@ -137,6 +139,11 @@ class ExchangeModel:
         while self._settling and self._settling[0][0] <= durable:
             found = self._settling.popleft()[1]
         return found
+
+    def close(self) -> None:
+        """Nobody asks it any more."""
+        if self._wishes is not None:
+            self._wishes.close()
 
     def forget(self) -> None:
         if self._node.vhosts.serving:

@@ -211,6 +211,9 @@ class Federation:
         if self._agents or self._upstreams:
             for upstream in self._upstreams.values():
                 self._node.peerings.remove(upstream.inbox)
+            for agent in self._agents.values():
+                if agent.model is not None:
+                    agent.model.close()
             self._upstreams, self._agents = {}, {}
         self._origins, self._held = {}, []
         self._epoch, self._seen = 0, -1
@@ -290,6 +293,8 @@ class Federation:
 
     def _end(self, key: Key, agent: _Agent, now: float, *, gone: bool) -> None:
         del self._agents[key]
+        if agent.model is not None:
+            agent.model.close()
         for end in agent.ends:
             end.stop("the agent is removed" if gone else "the agent is set anew", now, delete=gone)
         self._forward(key[0], agent.entry.exchange)

@@ -16,7 +16,7 @@ from broker.model.queue.consumer import Consumer
 from broker.model.queue.message_run import group_runs
 from broker.model.queue.requeueing import DeliveredBatch
 from broker.model.values import Reason
-from broker.model.vhost.links import Wish
+from broker.model.vhost.links import Wish, asked_for
 from ha.core.errors import LinkError
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Feeding:
         self.octets = 0
         self.sent = 0
         self.gone = ""
+        self.held = asked_for(vhost, queue)
+        """What the broker that takes has asked for."""
         self.begun: dict[Wish, None] | None = None
         """The wishes of a whole set that is still coming."""
         self._mean = MEAN_FIRST

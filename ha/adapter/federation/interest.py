@@ -1,8 +1,7 @@
-"""What a broker downstream wants, as records and as a digest. Values only; both ends use it."""
+"""What a broker downstream wants, as records and as marks. Values only; both ends use it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from hashlib import sha256
 
 from broker.model.history.record_codec import CorruptRecord, decode_records
@@ -45,10 +44,9 @@ def decoded(payload: bytes) -> list[Record]:
         raise LinkError(f"records that cannot be read: {error}") from error
 
 
-def digest_of(items: Iterable[tuple[Wish, tuple[str, ...]]]) -> str:
-    """Equal for equal wishes by equal paths, in any order."""
+def mark_of(wish: Wish, path: tuple[str, ...]) -> int:
+    """A number for one wish by one path. The sum of all says whether two sets are equal, in any order."""
     hashed = sha256()
-    for (key, arguments), path in sorted(items):
-        for part in (key.encode("utf-8", "surrogateescape"), arguments, "@".join(path).encode()):
-            hashed.update(len(part).to_bytes(4, "big") + part)
-    return hashed.hexdigest()
+    for part in (wish[0].encode("utf-8", "surrogateescape"), wish[1], "@".join(path).encode()):
+        hashed.update(len(part).to_bytes(4, "big") + part)
+    return int.from_bytes(hashed.digest(), "big")

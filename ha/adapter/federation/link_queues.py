@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from broker.errors import AmqpError, PreconditionFailed
 from broker.model.history.records import Bind, MessageId
 from broker.model.queue.link import OWNER, link_name
-from broker.model.vhost.links import ask_for, asked_for, behind, declare_link, forgo
+from broker.model.vhost.links import Interest, ask_for, asked_for, behind, declare_link, forgo
 from ha.adapter.federation.feeding import Feeding
-from ha.adapter.federation.interest import changes, digest_of, interest_of
+from ha.adapter.federation.interest import changes, interest_of, mark_of
 from ha.core.federation.ports import FeederStanding, Found
-from ha.core.federation.wire import InterestFlag, Open, Refusal
+from ha.core.federation.wire import InterestFlag, Open, Refusal, digest_of
 
 if TYPE_CHECKING:
     from broker.hooks import ExtensionPeer
-    from broker.model.routing.exchange import Binding
     from ha.adapter.federation.ports import FederationNode
 
 MOST_INTEREST = 100_000
@@ -74,7 +73,9 @@ class LinkQueues:
             )
             return Refusal(other, patient=True)
         own = asked_for(vhost, queue)
-        return Found(queue.uuid, digest_of((wish, behind(binding).path) for wish, binding in own.items()))
+        return Found(
+            queue.uuid, digest_of(sum(mark_of(wish, behind(each).path) for wish, each in own.items()))
+        )
 
     def attach(self, uuid: bytes) -> None:
         queue = self._node.vhosts.queues_by_uuid[uuid]
@@ -99,35 +100,43 @@ class LinkQueues:
 
     def interest(self, uuid: bytes, flags: InterestFlag, payload: bytes) -> str:
         feeding = self._feeding[uuid]
-        vhost, exchange, queue = feeding.vhost, feeding.exchange, feeding.queue
+        vhost = feeding.vhost
         if why := feeding.ended():
             return why
         if flags & InterestFlag.FIRST:
             feeding.begun = {}
-        held = asked_for(vhost, queue)
-        stale: list[Binding] = []
         for record in changes(payload):
             item = interest_of(record)
             if len(item.path) > MOST_PATH:
                 return f"an interest that came through {len(item.path)} nodes: {MOST_PATH} are the most"
-            wish, known = item.wish, held.get(item.wish)
-            if isinstance(record, Bind):
-                if known is not None and behind(known).path != item.path:
-                    stale.append(known)
-                try:
-                    ask_for(vhost, exchange, queue, [item])
-                except PreconditionFailed as error:
-                    return error.text
-                if feeding.begun is not None:
-                    feeding.begun[wish] = None
-            elif known is not None and behind(known).path == item.path:
-                stale.append(known)
-        forgo(vhost, stale)
+            if why := self._change(feeding, item, wanted=isinstance(record, Bind)):
+                return why
         if flags & InterestFlag.LAST and feeding.begun is not None:
-            wanted, feeding.begun = feeding.begun, None
-            forgo(vhost, [b for wish, b in asked_for(vhost, queue).items() if wish not in wanted])
-        if len(asked_for(vhost, queue)) > MOST_INTEREST:
-            return f"more than {MOST_INTEREST:,} bindings of one link"
+            begun, feeding.begun = feeding.begun, None
+            stale = [wish for wish in feeding.held if wish not in begun]
+            forgo(vhost, [feeding.held.pop(wish) for wish in stale])
+        return ""
+
+    def _change(self, feeding: Feeding, item: Interest, *, wanted: bool) -> str:
+        """Returns why it is refused."""
+        wish = item.wish
+        known = feeding.held.get(wish)
+        same = known is not None and behind(known).path == item.path
+        if not wanted:
+            if same:
+                forgo(feeding.vhost, [feeding.held.pop(wish)])
+            return ""
+        if not same:
+            if known is None and len(feeding.held) >= MOST_INTEREST:
+                return f"more than {MOST_INTEREST:,} bindings of one link"
+            try:
+                feeding.held[wish] = ask_for(feeding.vhost, feeding.exchange, feeding.queue, item)
+            except PreconditionFailed as error:
+                return error.text
+            if known is not None:
+                forgo(feeding.vhost, [known])
+        if feeding.begun is not None:
+            feeding.begun[wish] = None
         return ""
 
     def took(self, uuid: bytes, upto: MessageId) -> None:
@@ -143,7 +152,7 @@ class LinkQueues:
                 "exchange": feeding.exchange.name, "vhost": feeding.vhost.name, "node": feeding.client,
                 "way": "takes",
                 "messages": feeding.queue.total_count, "unacknowledged": len(feeding.out),
-                "sent": feeding.sent, "interest": len(asked_for(feeding.vhost, feeding.queue)),
+                "sent": feeding.sent, "interest": len(feeding.held),
             }
             for feeding in self._feeding.values()
         ]  # fmt: skip

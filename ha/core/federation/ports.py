@@ -56,14 +56,14 @@ class IntakeModel(Protocol):
 class TakerModel(IntakeModel, Protocol):
     """The same, of an exchange that asks for messages."""
 
-    @property
-    def generation(self) -> int:
-        """Another number when what is wanted may be another."""
-
     def wanted(self, upstream: str) -> Wanted:
-        """From the node `upstream`."""
+        """All that is wanted from the node `upstream`; `changes` begins after it."""
 
-    def digest(self, wanted: Wanted) -> str: ...
+    def changes(self, upstream: str) -> Mapping[Wish, Bind | None]:
+        """What may be wanted otherwise since the last call. None: it is not wanted any more."""
+
+    def mark(self, wish: Wish, bind: Bind) -> int:
+        """A number for it: the sum of all, as `digest_of` writes it, is the digest of a set."""
 
     def encode(self, records: list[Bind | Unbind]) -> list[bytes]: ...
 

@@ -10,7 +10,7 @@ from broker.model.history.records import Bind, Unbind
 from ha.core.errors import LinkError
 from ha.core.federation.agent import LinkAgent
 from ha.core.federation.intake import BEFORE_ALL, Intake
-from ha.core.federation.ports import LinkWire, TakerModel, Wanted
+from ha.core.federation.ports import LinkWire, TakerModel, Wish
 from ha.core.federation.wire import (
     LARGEST_INTEREST,
     FeederFrame,
@@ -18,6 +18,7 @@ from ha.core.federation.wire import (
     LinkMethod,
     Open,
     TakerFrame,
+    digest_of,
     encode_id,
     interest_head,
     parse_opened,
@@ -30,8 +31,7 @@ PART = LARGEST_INTEREST // 4
 
 
 class LinkTaker(LinkAgent):
-    """See the module. `limits`: arguments of the link queue there. `interest`: bindings that the broker
-    upstream knows of."""
+    """See the module. `limits`: arguments of the link queue there."""
 
     def __init__(
         self, stream: int, exchange: str, model: TakerModel, wire: LinkWire, *, node: str, owner: str,
@@ -40,15 +40,14 @@ class LinkTaker(LinkAgent):
         super().__init__(
             stream, exchange, wire, node=node, owner=owner, name=name, epoch=epoch, paused=paused
         )  # fmt: skip
-        self.interest = 0
         self._model = model
         self._intake = Intake(model)
         self._limits = limits
         self._decoder = StreamDecoder(FeederFrame)
-        self._known: Wanted = {}
+        self._known: dict[Wish, Bind] = {}
         """What the broker upstream was told."""
-        self._known_digest = ""
-        self._generation = -1
+        self._marks = 0
+        """The sum of its marks."""
         self._serial = self._confirmed = 0
 
     def type(self) -> str:
@@ -87,18 +86,19 @@ class LinkTaker(LinkAgent):
         at = self._intake.begin(bytes.fromhex(answer.uuid), answer.node)
         if at > BEFORE_ALL:
             self._send(frame(TakerFrame.TOOK, [encode_id(at)]))
-        self._generation = self._model.generation
         wanted = self._model.wanted(answer.node)
-        digest = self._model.digest(wanted)
-        if digest == answer.digest:
-            self._know(wanted, digest)
+        marks = sum(self._model.mark(wish, bind) for wish, bind in wanted.items())
+        if digest_of(marks) == answer.digest:
             self._confirmed = self._serial
-        elif self._known_digest == answer.digest:
-            self._tell_difference(wanted, digest)
+        elif digest_of(self._marks) == answer.digest:
+            known = self._known
+            gone = [bind for wish, bind in known.items() if wanted.get(wish) != bind]
+            self._tell_difference(
+                [bind for wish, bind in wanted.items() if known.get(wish) != bind], gone
+            )  # fmt: skip
         else:
-            everything: list[Bind | Unbind] = [*wanted.values()]
-            self._tell(everything, InterestFlag.FIRST | InterestFlag.LAST)
-            self._know(wanted, digest)
+            self._tell([*wanted.values()], InterestFlag.FIRST | InterestFlag.LAST)
+        self._known, self._marks = dict(wanted), marks
 
     def _data(self, payload: bytes) -> None:
         for kind, body in self._decoder.feed(payload):
@@ -122,25 +122,34 @@ class LinkTaker(LinkAgent):
             return
         if not full and (word := self._intake.word()):
             self._send(word)
-        if self._generation != self._model.generation:
-            self._generation = self._model.generation
-            wanted = self._model.wanted(self.upstream)
-            digest = self._model.digest(wanted)
-            if digest != self._known_digest:
-                self._tell_difference(wanted, digest)
+        changes = self._model.changes(self.upstream)
+        if not changes:
+            return
+        new: list[Bind] = []
+        gone: list[Bind] = []
+        for wish, bind in changes.items():
+            known = self._known.get(wish)
+            if known == bind:
+                continue
+            if known is not None:
+                gone.append(known)
+                self._marks -= self._model.mark(wish, known)
+                del self._known[wish]
+            if bind is not None:
+                new.append(bind)
+                self._marks += self._model.mark(wish, bind)
+                self._known[wish] = bind
+        if new or gone:
+            self._tell_difference(new, gone)
 
-    def _know(self, wanted: Wanted, digest: str) -> None:
-        self._known, self._known_digest, self.interest = wanted, digest, len(wanted)
+    @property
+    def interest(self) -> int:
+        """Bindings that the broker upstream knows of."""
+        return len(self._known)
 
-    def _tell_difference(self, wanted: Wanted, digest: str) -> None:
+    def _tell_difference(self, new: list[Bind], gone: list[Bind]) -> None:
         """What is new comes before what ends, so that a wish that comes by another path is never without."""
-        known = self._known
-        changed: list[Bind | Unbind] = [
-            bind for wish, bind in wanted.items() if known.get(wish) != bind
-        ]  # fmt: skip
-        changed += [_unbind(bind) for wish, bind in known.items() if wanted.get(wish) != bind]
-        self._tell(changed, InterestFlag(0))
-        self._know(wanted, digest)
+        self._tell([*new, *map(_unbind, gone)], InterestFlag(0))
 
     def _tell(self, records: list[Bind | Unbind], flags: InterestFlag) -> None:
         """In as many frames as it takes."""

@@ -245,6 +245,11 @@ def parse_id(body: bytes) -> MessageId:
     return epoch, sequence
 
 
+def digest_of(marks: int) -> str:
+    """Of a set with that sum of marks."""
+    return f"{marks % 2**256:064x}"
+
+
 def interest_head(serial: int, flags: InterestFlag) -> bytes:
     return _INTEREST.pack(serial, flags)
 
