@@ -202,6 +202,9 @@ class Federation:
 
     def next_deadline(self) -> float | None:
         """Without the deadlines of the peerings."""
+        pushes = [agent.push for agent in self._agents.values() if agent.push is not None]
+        if self._queues.hungry or any(push.hungry for push in pushes):
+            return self._node.now
         return earliest(*(end.next_deadline() for agent in self._agents.values() for end in agent.ends))
 
     def rest(self) -> None:

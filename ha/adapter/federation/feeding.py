@@ -58,11 +58,9 @@ class Feeding:
         self.begun: dict[Wish, None] | None = None
         """The wishes of a whole set that is still coming."""
         self._mean = MEAN_FIRST
-        self._starved = False
 
     def credit(self, consumer: Consumer) -> int:
         room = min(SHARE, WINDOW - self.octets)
-        self._starved = room <= 0
         return max(1, room // self._mean) if room > 0 else 0
 
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
@@ -85,7 +83,15 @@ class Feeding:
         self.octets -= sum(len(raw) for _, _, raw in gone)
         if gone:
             self.queue.drop(gone, Reason.TRANSFERRED)
-        if self._starved and self.octets < WINDOW:
+        self._go_on()
+
+    @property
+    def hungry(self) -> bool:
+        """There is more to hand out, and room for it: another tick is wanted at once."""
+        return bool(self.queue.ready) and self.octets < WINDOW and not self.gone
+
+    def _go_on(self) -> None:
+        if self.hungry:
             self.queue.schedule()
 
     def begin(self) -> None:
@@ -122,4 +128,5 @@ class Feeding:
             self.queue.drop(back, Reason.TRANSFERRED)
             fresh = [entry for entry in fresh if id_of(entry) not in gone]
         self.sent += len(fresh)
+        self._go_on()
         return [encode_record(run) for run in group_runs(self.queue.uuid, fresh)] if fresh else []

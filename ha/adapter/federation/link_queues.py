@@ -145,6 +145,10 @@ class LinkQueues:
     def read(self, uuid: bytes) -> list[bytes]:
         return self._feeding[uuid].read()
 
+    @property
+    def hungry(self) -> bool:
+        return any(feeding.hungry for feeding in self._feeding.values())
+
     def status(self) -> list[dict[str, object]]:
         """Each link that is fed, for people."""
         return [

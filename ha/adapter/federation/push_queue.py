@@ -63,6 +63,10 @@ class PushQueue:
     def sent(self) -> int:
         return self._feeding.sent if self._feeding is not None else 0
 
+    @property
+    def hungry(self) -> bool:
+        return self._feeding is not None and self._feeding.hungry
+
     # -- the model
 
     def type(self) -> str:

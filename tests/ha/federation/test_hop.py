@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ha.adapter.federation import feeding
+from tests.builds import PURE_ONLY
 from tests.ha.federation.nets import Net
 
 
@@ -87,4 +89,19 @@ def test_a_failover_at_either_end_at_any_instant_loses_nothing_and_doubles_nothi
     net.until(lambda: set(net.content("leaf", "q")) == sent)
     net.run(0.5)
     assert net.content("leaf", "q") == "123456789"
+    net.until(lambda: net.waiting("hub", "leaf") == 0)
+
+
+@PURE_ONLY
+def test_a_deep_link_queue_drains_though_nobody_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a tick's share, and more than the window, waits."""
+    monkeypatch.setattr(feeding, "SHARE", 500)
+    monkeypatch.setattr(feeding, "WINDOW", 2000)
+    net = joined()
+    net.separate(*net.hosts, reset=True)
+    for _ in range(60):
+        net.send("hub", "a.b", "1234567890")
+    net.run(0.1)
+    net.heal()
+    net.gets("leaf", "q", "1234567890" * 60)
     net.until(lambda: net.waiting("hub", "leaf") == 0)
