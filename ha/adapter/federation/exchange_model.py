@@ -18,6 +18,7 @@ from broker.model.vhost.links import arrive
 from ha.adapter.federation.interest import decoded, interest_of, mark_of, record_of
 from ha.adapter.federation.wishes import Wishes
 from ha.core.errors import LinkError
+from ha.core.federation.wire import is_node
 
 if TYPE_CHECKING:
     from broker.model.vhost.links import Wish
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ha.core.federation.ports import Wanted
 
 BEFORE_ALL: MessageId = (0, 0)
+MOST_PATH = 32
+"""Nodes that a message may have come through."""
 
 
 class ExchangeModel:
@@ -78,7 +81,9 @@ class ExchangeModel:
         found: list[EnqueueRun] = []
         for record in decoded(payload):
             if not isinstance(record, EnqueueRun):
-                raise LinkError("what comes from upstream is no message")
+                raise LinkError("what comes over a link is no message")
+            if not all(map(is_node, record.envelope.path)) or len(record.envelope.path) > MOST_PATH:
+                raise LinkError("messages that came through what is no node, or through too many")
             found.append(record)
         return found
 

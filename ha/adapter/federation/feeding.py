@@ -76,8 +76,9 @@ class Feeding:
     def taken(self, upto: MessageId) -> None:
         """LinkError if that was never handed out."""
         gone: list[Entry] = []
-        if upto[0] > self.vhost.history.epoch:
-            raise LinkError(f"{upto} is taken, and this broker is in epoch {self.vhost.history.epoch}")
+        ids = self.queue.ids
+        if upto > (ids.epoch, ids.next - 1):
+            raise LinkError(f"{upto} is taken, and the newest id is {(ids.epoch, ids.next - 1)}")
         while self.out and id_of(self.out[0]) <= upto:
             gone.append(self.out.popleft())
         self.octets -= sum(len(raw) for _, _, raw in gone)

@@ -282,9 +282,13 @@ def _text(value: Any) -> str:
     return value
 
 
+def is_node(text: str) -> bool:
+    """May a node have this name?"""
+    return 0 < len(text) <= 100 and "@" not in text and text.isprintable()
+
+
 def _name(value: Any) -> str:
-    """A node's."""
     text = _text(value)
-    if not 0 < len(text) <= 100 or "@" in text or not text.isprintable():
+    if not is_node(text):
         raise ValueError(f"{text!r} is not a node")
     return text

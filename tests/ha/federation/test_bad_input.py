@@ -1,0 +1,198 @@
+"""A federated broker that says what cannot be: it costs its own connection or link, and no other's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.amqp091.client import ExtensionReceived
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Bind, EnqueueRun, Envelope, QueueDelete
+from broker.model.queue.link import BY
+from ha.core.federation.wire import (
+    FeederFrame,
+    InterestFlag,
+    LinkMethod,
+    TakerFrame,
+    encode_id,
+    encode_serial,
+    interest_head,
+    on_stream,
+)
+from ha.core.wire.link import frame
+from tests.bad_inputs.test_link import Liar
+from tests.ha.federation.nets import Net
+from tests.ha.federation.test_hop import joined
+from tests.ha.pair import raw
+
+ASKED = {
+    "node": "liar", "owner": "o" * 32, "name": "liar", "epoch": 1, "exchange": "x", "type": "topic",
+    "limits": {}, "version": 1,
+}  # fmt: skip
+OFFERED = {key: value for key, value in ASKED.items() if key != "limits"} | {"uuid": "ab" * 16, "echo": False}
+
+
+class LinkLiar(Liar):
+    """Logged in as a federated broker at the hub."""
+
+    def __init__(self, net: Net) -> None:
+        super().__init__(net, net.serving("hub"), "fed", "secret")
+
+    def tell(self, method: LinkMethod, payload: bytes | dict[str, Any], stream: int = 1) -> None:
+        body = json.dumps(payload).encode() if isinstance(payload, dict) else payload
+        self.say(method, on_stream(stream) + body)
+
+    def told(self, method: LinkMethod) -> list[dict[str, Any]]:
+        found = [e for e in self.seen if isinstance(e, ExtensionReceived) and e.method_id == method]
+        return [json.loads(e.payload[2:]) for e in found]
+
+
+def interest(*records: Bind | QueueDelete, flags: int = 0) -> bytes:
+    head = interest_head(1, InterestFlag(flags))
+    return b"".join(frame(TakerFrame.INTEREST, [head, *map(encode_record, records)]))
+
+
+def bind(key: str = "k", path: object = ("liar",), **arguments: Any) -> Bind:
+    named = {BY: list(path)} if isinstance(path, tuple) else {}
+    return Bind("x", None, "", key, {**arguments, **named})
+
+
+def runs(*raws: bytes, first: int = 1, path: tuple[str, ...] = ()) -> bytes:
+    envelope = Envelope(9, "x", "a.b", persistent=True, wall_ms=1, channel=1, largest_frame=30, path=path)
+    record = encode_record(EnqueueRun([b"q" * 16], [first], envelope, list(raws)))
+    return b"".join(frame(FeederFrame.RUNS, [encode_serial(1), record]))
+
+
+def goes_on(net: Net) -> None:
+    """The honest link is as it was."""
+    net.send("hub", "a.b", "z")
+    net.until(lambda: net.content("leaf", "q").endswith("z"))
+
+
+CUT = encode_record(bind())[:-2]
+BROKEN: list[tuple[str, Callable[[LinkLiar], None]]] = [
+    ("no stream", lambda liar: liar.say(LinkMethod.OPEN, b"\0")),
+    ("no JSON", lambda liar: liar.tell(LinkMethod.OPEN, b"{")),
+    ("a field is missing", lambda liar: liar.tell(LinkMethod.OPEN, {"node": "liar"})),
+    ("a node with an @", lambda liar: liar.tell(LinkMethod.OPEN, ASKED | {"node": "a@b"})),
+    ("an epoch of no kind", lambda liar: liar.tell(LinkMethod.OPEN, ASKED | {"epoch": -1})),
+    ("an offer without a uuid", lambda liar: liar.tell(LinkMethod.OFFER, OFFERED | {"uuid": "ab"})),
+]
+OPEN: list[tuple[str, Callable[[LinkLiar], None]]] = [
+    ("the same stream twice", lambda liar: liar.tell(LinkMethod.OPEN, ASKED)),
+    ("a frame above 1 MiB", lambda liar: liar.tell(LinkMethod.DATA, b"\x7f\xff\xff\xff\1")),
+    ("a frame of no type", lambda liar: liar.tell(LinkMethod.DATA, b"\0\0\0\0\x63")),
+    ("an interest cut short", lambda liar: liar.tell(
+        LinkMethod.DATA, b"".join(frame(TakerFrame.INTEREST, [interest_head(1, InterestFlag(0)), CUT])))),
+    ("an interest without a path", lambda liar: liar.tell(LinkMethod.DATA, interest(bind(path=None)))),
+    ("an interest that is no binding", lambda liar: liar.tell(
+        LinkMethod.DATA, interest(QueueDelete(b"q" * 16, "q")))),
+    ("taken, and never sent", lambda liar: liar.tell(
+        LinkMethod.DATA, b"".join(frame(TakerFrame.TOOK, [encode_id((2**40, 1))])))),
+]  # fmt: skip
+GIVEN: list[tuple[str, bytes]] = [
+    ("messages of what is no node", runs(raw("a"), path=("a@b",))),
+    ("messages through too many nodes", runs(raw("a"), path=("n",) * 33)),
+    ("a record that is no message", b"".join(
+        frame(FeederFrame.RUNS, [encode_serial(1), encode_record(QueueDelete(b"q" * 16, "q"))]))),
+    ("a run cut short", b"".join(frame(FeederFrame.RUNS, [encode_serial(1), CUT]))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [each[1] for each in BROKEN], ids=[each[0] for each in BROKEN])
+def test_what_cannot_be_read_closes_that_connection(said: Callable[[LinkLiar], None]) -> None:
+    net = joined()
+    liar = LinkLiar(net)
+    said(liar)
+    assert liar.closed is not None and liar.closed.code == 501
+    goes_on(net)
+
+
+@pytest.mark.parametrize("said", [each[1] for each in OPEN], ids=[each[0] for each in OPEN])
+def test_a_taker_that_lies_loses_its_connection(said: Callable[[LinkLiar], None]) -> None:
+    net = joined()
+    liar = LinkLiar(net)
+    liar.tell(LinkMethod.OPEN, ASKED)
+    assert liar.told(LinkMethod.OPENED) and liar.closed is None
+    said(liar)
+    assert liar.closed is not None and liar.closed.code == 501
+    goes_on(net)
+
+
+@pytest.mark.parametrize("payload", [each[1] for each in GIVEN], ids=[each[0] for each in GIVEN])
+def test_a_giver_that_lies_loses_its_connection(payload: bytes) -> None:
+    net = joined()
+    liar = LinkLiar(net)
+    liar.tell(LinkMethod.OFFER, OFFERED)
+    assert liar.told(LinkMethod.ACCEPTED) and liar.closed is None
+    liar.tell(LinkMethod.DATA, payload)
+    assert liar.closed is not None and liar.closed.code == 501
+    goes_on(net)
+
+
+def test_an_unreadable_message_is_left_out_and_the_link_goes_on() -> None:
+    net = joined()
+    net.queue("hub", "all", "#")
+    liar = LinkLiar(net)
+    liar.tell(LinkMethod.OFFER, OFFERED)
+    liar.tell(LinkMethod.DATA, runs(b"\2\0\1\0\0\0\1?\xce", raw("b")))
+    liar.tell(LinkMethod.DATA, runs(raw("b"), raw("c"), first=2))
+    assert liar.closed is None and net.content("hub", "all") == "bc"
+
+
+def test_a_message_that_has_been_here_is_not_taken_again() -> None:
+    net = joined()
+    net.queue("hub", "all", "#")
+    liar = LinkLiar(net)
+    liar.tell(LinkMethod.OFFER, OFFERED)
+    liar.tell(LinkMethod.DATA, runs(raw("a"), path=("hub", "far")))
+    assert liar.closed is None and net.content("hub", "all") == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"exchange": "amq.failover"}, "it has no exchange"),
+        ({"exchange": ""}, "it has no exchange"),
+        ({"exchange": "nowhere"}, "declare it there"),
+        ({"type": "headers"}, "of type topic, not headers"),
+        ({"node": "hub"}, "each node needs a name of its own"),
+    ],
+)
+def test_a_request_that_cannot_be_served_is_refused_in_a_sentence(asked: dict[str, str], said: str) -> None:
+    net = joined()
+    for method, document in ((LinkMethod.OPEN, ASKED), (LinkMethod.OFFER, OFFERED)):
+        liar = LinkLiar(net)
+        liar.tell(method, document | asked)
+        assert liar.closed is None
+        [refusal] = liar.told(LinkMethod.REFUSED)
+        assert said in refusal["reason"] and refusal["patient"]
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (bind(path=tuple(f"n{n}" for n in range(33))), "32 are the most"),
+        (bind(**{"x-match": "some"}), ""),
+    ],
+)
+def test_an_interest_that_no_binding_may_have_ends_that_link_alone(record: Bind, said: str) -> None:
+    net = Net(hub=1, leaf=1)
+    net.up()
+    net.exchange("hub", kind="headers")
+    liar = LinkLiar(net)
+    liar.tell(LinkMethod.OPEN, ASKED | {"type": "headers"})
+    liar.tell(LinkMethod.DATA, interest(record))
+    assert liar.closed is None
+    [stop] = liar.told(LinkMethod.STOP)
+    assert said in stop["reason"] and stop["patient"]
+
+
+def test_a_federated_broker_may_use_nothing_but_its_links() -> None:
+    for method in (10, 13, 40, 50, 52):
+        liar = LinkLiar(joined())
+        liar.say(method, b"{}")
+        assert liar.closed is not None and liar.closed.code == 403
