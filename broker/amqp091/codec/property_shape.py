@@ -11,7 +11,10 @@ compared too, so a list that matches has the same `Checked`. Routing keys in `CC
 number may not.
 
 The length of a string is one of the compared octets until two lists differ in it, because comparing a length
-costs less than reading it. Owner: `Publisher`, which has the `Shapes` of its connection. No I/O.
+costs less than reading it. A stretch in which no length differs is compared at once, however many values are
+in it: as one large number, without the octets of the values.
+
+Owner: `Publisher`, which has the `Shapes` of its connection. No I/O.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ KEPT = 4
 _LONGEST = 2048
 _MOST_VALUES = 64
 """Maximum octets of a list, and values in it, that a shape is learned from: shapes are kept in memory."""
-_SHAPE, _STEP = 600, 150
-"""Approximate octets of a shape, and of each value in it besides what is shared."""
+_SHAPE, _STEP, _COPIES = 600, 250, 3
+"""Approximate octets of a shape, and of each step of a comparison; and how often this has the octets."""
 _PATIENCE = 1024
 """Most lists without a shape after which the next one is learned."""
 
@@ -52,26 +55,41 @@ class Shape:
         """`data`: a whole property list, for which `check` returned `kind`. `values`: those in it. `before`:
         the shape that differs from it in the lengths of strings at most."""
         self.kind: Checked = kind
-        self._steps: list[tuple[bytes, int, int]] = []
-        """Shared octets; the offset of what follows them; what that is."""
+        self._steps: list[tuple[int, int, bytes, int, int]] = []
+        """A mask of the shared octets, 0 if these are all at the start; what they are, as a number and as
+        octets; the offset of what follows them and the values among them; what that is."""
         self._lengths: list[int] = [end - start for _, start, end, _ in values]
         self._loose: list[bool] = [
             before is not None and (before._loose[n] or before._lengths[n] != length)
             for n, length in enumerate(self._lengths)
         ]
+        nested = True in self._loose  # otherwise the lengths of tables are shared octets, too
         begin = 0
+        known: list[tuple[int, int]] = []
         for (at, start, end, then), loose in zip(values, self._loose, strict=True):
-            if then in (_SHORT, _LONG) and not loose:
-                at, then = start, _FIXED
-            shared = data[begin:at]
-            self._steps.append((shared, end - begin if then == _FIXED else at - begin, then))
-            begin = end
-        self._steps.append((data[begin:], len(data) - begin, _FIXED))
+            if then == _FIXED or (then in (_SHORT, _LONG) and not loose):
+                known.append((start, end))
+            elif nested:
+                self._step(data, begin, at, known, then)
+                begin, known = end, []
+        self._step(data, begin, len(data), known, _FIXED)
+
+    def _step(self, data: bytes, begin: int, end: int, known: list[tuple[int, int]], then: int) -> None:
+        """Add what is between `begin` and `end`. `known`: the values there, whose sizes do not change."""
+        mask, shared = 0, data[begin:end]
+        if known and known[0][1] == end:
+            shared = data[begin : known[0][0]]
+        elif known:
+            octets = bytearray(b"\xff" * (end - begin))
+            for start, stop in known:
+                octets[start - begin : stop - begin] = bytes(stop - start)
+            mask = int.from_bytes(octets, "little")
+        self._steps.append((mask, int.from_bytes(shared, "little") & mask, shared, end - begin, then))
 
     @property
     def octets(self) -> int:
         """Approximate size in memory."""
-        return _SHAPE + sum(_STEP + size for _, size, _ in self._steps)
+        return _SHAPE + sum([_STEP + _COPIES * size for _, _, _, size, _ in self._steps])
 
     def has(self, values: int) -> bool:
         """Whether this is the number of values in its lists."""
@@ -82,8 +100,11 @@ class Shape:
         table_end = 0
         outer: list[int] = []
         startswith = data.startswith
-        for shared, size, then in self._steps:
-            if not startswith(shared, at):
+        for mask, masked, shared, size, then in self._steps:
+            if mask:
+                if int.from_bytes(data[at : at + size], "little") & mask != masked:
+                    return False
+            elif not startswith(shared, at):
                 return False
             at += size
             if not then:

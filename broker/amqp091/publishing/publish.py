@@ -188,14 +188,15 @@ class Publisher:
         opening, body_head, largest = self._opening, self._body_head, self._largest - OVERHEAD
         payload_max = connection.payload_max
         body_max = min(payload_max, connection.settings.message_max)
-        startswith, append, matches = buf.startswith, self._raws.append, shape.matches
+        append = self._raws.append
+        opened = len(opening)
         size = len(buf)
         for _ in range(self._most - len(self._raws)):
             at = pos + skip
             if (
                 at + OVERHEAD + _EMPTY_HEADER > size
-                or not startswith(opening, pos)
-                or not startswith(_CONTENT, at + 7)
+                or buf[pos : pos + opened] != opening
+                or buf[at + 7 : at + 15] != _CONTENT
             ):
                 break
             length = buf[at + 3] << 24 | buf[at + 4] << 16 | buf[at + 5] << 8 | buf[at + 6]
@@ -205,13 +206,13 @@ class Publisher:
             body = buf[at + 15] << 24 | buf[at + 16] << 16 | buf[at + 17] << 8 | buf[at + 18]
             if body:
                 end = body_at + OVERHEAD + body
-                if end > size or body > body_max or not startswith(body_head, body_at):
+                if end > size or body > body_max or buf[body_at : body_at + 3] != body_head:
                     break
                 if buf[body_at + 3 : body_at + 7] != buf[at + 15 : at + 19] or buf[end - 1] != FRAME_END:
                     break
                 if body > largest:
                     largest = body
-            if buf[body_at - 1] != FRAME_END or not matches(buf, at + PROPERTIES_AT, body_at - 1):
+            if buf[body_at - 1] != FRAME_END or not shape.matches(buf, at + PROPERTIES_AT, body_at - 1):
                 break
             if length > largest:
                 largest = length
