@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 READ_SIZE = 65536
 LARGE_READ_SIZE = 262144
-"""Octets read at once while large messages come: each read costs a tick."""
+"""Octets read at once while large messages come, or much of anything: each read costs a tick."""
 LOGIN_READ_SIZE = 8192
 """Octets read at once from a connection that has not logged in."""
 WRITE_HIGH = 1 << 20
@@ -200,6 +200,8 @@ class Inbound(_Socket):
         self._peer_ended = False
         self._drained = 0
         self._halted = False
+        self._more = False
+        """The last input was as much as one read takes, so there may be more."""
         self._unserved = b""
         """Input of a connection without a login whose turn has not come."""
         self._ends = False
@@ -229,9 +231,10 @@ class Inbound(_Socket):
         connection = self.connection
         if connection is None or not connection.let_in:
             return self.shell.buffer[:LOGIN_READ_SIZE]
-        return self.shell.buffer if connection.sends_much else self.shell.small_buffer
+        return self.shell.buffer if self._more or connection.sends_much else self.shell.small_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._more = nbytes >= READ_SIZE
         if self.connection is None:
             self._drain(nbytes)
         elif self.connection.let_in and not self._unserved:
