@@ -11,6 +11,7 @@ import logging
 import threading
 from contextlib import suppress
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
 from broker import codes
@@ -95,6 +96,9 @@ class Shell:
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._deadline = 0.0
+        """The machine's next deadline after the last tick. If input brings it forward, the tick of the input
+        requests one more tick for it."""
         self._stop = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -233,8 +237,7 @@ class Shell:
             self._serve_logging_in()
         if not self._stopping:
             at = now()
-            deadline = self.driven.next_deadline()
-            if deadline is not None and deadline <= at:
+            if self._deadline <= at:
                 self.driven.timers(at)
             self.driven.end_tick(at, wall_ms())
         if self.dialing is not None:
@@ -271,7 +274,9 @@ class Shell:
         """Schedule a tick for the machine's next deadline. A timer that fires too early only checks again."""
         deadline = self.driven.next_deadline()
         if deadline is None:
+            self._deadline = inf
             return
+        self._deadline = deadline
         delay = deadline - now()
         if delay <= 0:
             self.tick_soon()
