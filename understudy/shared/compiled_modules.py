@@ -4,7 +4,7 @@ The folder `understudy/_compiled` of a wheel, or the one that `UNDERSTUDY_COMPIL
 modules and a manifest; `scripts/compiled` builds both. Modules that are compiled together know each other's
 memory layout, and values of the modules that are not compiled, so either all of them are used or none. None
 is used with `UNDERSTUDY_PURE=1`, by another Python than they were built for, or if one file of `PACKAGES` has
-changed since. `broker`, `ha` and `understudy.shared` call `install` before any of their modules is loaded.
+changed since. These packages call `install` before any of their modules is loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 """The folder of the packages."""
 IN_WHEEL = ROOT / "understudy" / "_compiled"
 MANIFEST = "manifest.json"
-PACKAGES = ("broker", "ha", "understudy/shared")
+PACKAGES = ("broker", "ha", "understudy/ledger", "understudy/shared")
 """Folders of all that the compiled modules rely on."""
 
 
