@@ -268,8 +268,9 @@ class Federation:
         vhost = node.vhosts[key[0]]
         agent = self._agents[key] = _Agent(entry, (key[0], entry.upstream))
         me: dict[str, Any] = {
-            "node": node.settings.federation.node, "owner": node.core.cluster_id or node.me.node_id,
-            "name": node.me.name, "epoch": node.core.epoch, "paused": entry.paused,
+            "agent": key[1], "node": node.settings.federation.node,
+            "owner": node.core.cluster_id or node.me.node_id, "name": node.me.name,
+            "epoch": node.core.epoch, "paused": entry.paused,
         }  # fmt: skip
         if entry.consume_mode == "all":
             origins = self._origins_of(vhost.name, entry.exchange)
@@ -277,7 +278,13 @@ class Federation:
                 node, self._store, vhost, key[1], entry.exchange, entry.upstream, origins, entry.max_hops
             )
             agent.taker = LinkTaker(
-                self._new_stream(), entry.exchange, agent.model, self, limits=entry.limits, **me
+                self._new_stream(),
+                entry.exchange,
+                agent.model,
+                self,
+                limits=entry.limits,
+                members=self._members(),
+                **me,
             )
         if entry.forward_mode != "none":
             agent.push = PushQueue(node, vhost, entry, lambda: self._forward(vhost.name, entry.exchange))
@@ -315,6 +322,14 @@ class Federation:
         ]  # fmt: skip
         prepared = [push.prepare() for push in of_it]
         there.set_forwards(exchange, tuple(forward for forward in prepared if forward is not None))
+
+    def _members(self) -> tuple[str, ...]:
+        """Ids of the brokers of this node. One of them may have been a node alone before there was a pair."""
+        core, me = self._node.core, self._node.me
+        known = {me.node_id, *core.membership.members}
+        if core.record is not None:
+            known |= {core.record.owner.node_id, *core.record.names}
+        return tuple(sorted(known))
 
     def _new_stream(self) -> int:
         self._streams = self._streams % 0xFFFF + 1

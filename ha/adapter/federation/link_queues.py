@@ -66,7 +66,7 @@ class LinkQueues:
             queue = declare_link(vhost, exchange, asked.node, asked.owner, asked.limits)
         except AmqpError as error:
             return Refusal(error.text, patient=True)
-        if queue.arguments.get(OWNER) != asked.owner:
+        if queue.arguments.get(OWNER) not in (asked.owner, *asked.members):
             other = (
                 f"another broker has been the node '{asked.node}' there before; if that is gone, delete "
                 f"queue '{name}' there"

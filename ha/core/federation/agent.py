@@ -35,13 +35,14 @@ class AgentState(enum.Enum):
 
 
 class LinkAgent(ABC):
-    """See the module. Time is passed in, in seconds. `stream`: its number on every connection; `epoch`: in
-    which this broker serves."""
+    """See the module. Time is passed in, in seconds. `stream`: its number on every connection; `agent`: its
+    name; `epoch`: in which this broker serves."""
 
     def __init__(
-        self, stream: int, exchange: str, wire: LinkWire, *, node: str, owner: str, name: str, epoch: int,
-        paused: bool,
+        self, stream: int, exchange: str, wire: LinkWire, *, agent: str, node: str, owner: str, name: str,
+        epoch: int, paused: bool,
     ) -> None:  # fmt: skip
+        self.agent = agent
         self.stream = stream
         self.exchange = exchange
         self.paused = paused

@@ -16,6 +16,7 @@ from ha.core.federation.wire import (
     MOST_STREAMS,
     FeederFrame,
     LinkMethod,
+    Offer,
     Open,
     Opened,
     Refusal,
@@ -123,11 +124,10 @@ class LinkFeeders:
     def _displace(self, uuid: bytes, asked: Open) -> Refusal:
         """The newest primary of a node takes; an older one that still runs gives way."""
         for place, feed in list(self.feeds.items()):
-            if feed.uuid != uuid:
-                continue
-            if feed.asked.epoch > asked.epoch:
-                return Refusal(f"{feed.asked.name} takes from it already, in a later epoch of its node")
-            self._stop(place, Refusal(f"{asked.name} takes from it now"))
+            if feed.uuid == uuid:
+                if refusal := outdone(asked, feed.asked):
+                    return refusal
+                self._stop(place, Refusal(f"{asked.name} takes from it now"))
         return Refusal("")
 
     def _frame(self, place: Place, feed: LinkFeed, kind: TakerFrame, body: bytes) -> None:
@@ -160,3 +160,14 @@ def unfit(node: str, owner: str, me: FeederStanding) -> Refusal:
         why = f"its own federation.node is '{node}', too: each node needs a name of its own"
         return Refusal(why, patient=True)
     return Refusal("")
+
+
+def outdone(asks: Open | Offer, has: Open | Offer) -> Refusal | None:
+    """Why the other one keeps the link; None: it gives way. One that has connected anew gets it."""
+    if has.epoch > asks.epoch:
+        return Refusal(f"{has.name} has it already, in a later epoch of its node")
+    if has.epoch == asks.epoch and has.agent != asks.agent:
+        return Refusal(
+            f"agent '{has.agent}' of {has.name} has it already: remove one of the two", patient=True
+        )
+    return None

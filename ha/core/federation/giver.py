@@ -27,11 +27,12 @@ class LinkGiver(LinkAgent):
     upstream has."""
 
     def __init__(
-        self, stream: int, exchange: str, model: GiverModel, wire: LinkWire, *, node: str, owner: str,
-        name: str, epoch: int, echo: bool, paused: bool,
+        self, stream: int, exchange: str, model: GiverModel, wire: LinkWire, *, agent: str,
+        node: str, owner: str, name: str, epoch: int, echo: bool, paused: bool,
     ) -> None:  # fmt: skip
         super().__init__(
-            stream, exchange, wire, node=node, owner=owner, name=name, epoch=epoch, paused=paused
+            stream, exchange, wire, agent=agent, node=node, owner=owner, name=name, epoch=epoch,
+            paused=paused,
         )  # fmt: skip
         self._model = model
         self._echo = echo
@@ -43,7 +44,15 @@ class LinkGiver(LinkAgent):
     def _question(self) -> tuple[LinkMethod, bytes]:
         node, owner, name, epoch = self._me
         offered = Offer(
-            node, owner, name, epoch, self.exchange, self._model.type(), self._model.uuid().hex(), self._echo
+            node,
+            owner,
+            name,
+            epoch,
+            self.exchange,
+            self._model.type(),
+            self.agent,
+            self._model.uuid().hex(),
+            self._echo,
         )
         return LinkMethod.OFFER, offered.encode()
 

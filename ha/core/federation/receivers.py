@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ha.core.errors import LinkError
-from ha.core.federation.feeder import Place, unfit
+from ha.core.federation.feeder import Place, outdone, unfit
 from ha.core.federation.intake import Intake
 from ha.core.federation.ports import LinkWire, ReceiverModel
 from ha.core.federation.wire import (
@@ -112,13 +112,13 @@ class LinkReceivers:
         """The newest primary of a node gives; an older one that still runs gives way."""
         for place, link in list(self.links.items()):
             other = link.offered
-            if (other.node, other.exchange) != (offered.node, offered.exchange) or other == offered:
+            if (other.node, other.exchange) != (offered.node, offered.exchange):
                 continue
             if other.owner != offered.owner:
                 why = f"another broker, {other.name}, is the node '{other.node}' there"
                 return Refusal(why, patient=True)
-            if other.epoch > offered.epoch:
-                return Refusal(f"{other.name} gives already, in a later epoch of its node")
+            if refusal := outdone(offered, other):
+                return refusal
             del self.links[place]
             said = Refusal(f"{offered.name} gives now")
             self._wire.send(*place, LinkMethod.STOP, said.encode())

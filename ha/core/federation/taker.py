@@ -31,17 +31,21 @@ PART = LARGEST_INTEREST // 4
 
 
 class LinkTaker(LinkAgent):
-    """See the module. `limits`: arguments of the link queue there."""
+    """See the module. `limits`: arguments of the link queue there; `members`: ids of the brokers of
+    this node."""
 
     def __init__(
-        self, stream: int, exchange: str, model: TakerModel, wire: LinkWire, *, node: str, owner: str,
-        name: str, epoch: int, limits: dict[str, int], paused: bool,
+        self, stream: int, exchange: str, model: TakerModel, wire: LinkWire, *, agent: str,
+        node: str, owner: str, name: str, epoch: int, members: tuple[str, ...], limits: dict[str, int],
+        paused: bool,
     ) -> None:  # fmt: skip
         super().__init__(
-            stream, exchange, wire, node=node, owner=owner, name=name, epoch=epoch, paused=paused
+            stream, exchange, wire, agent=agent, node=node, owner=owner, name=name, epoch=epoch,
+            paused=paused,
         )  # fmt: skip
         self._model = model
         self._intake = Intake(model)
+        self._members = members
         self._limits = limits
         self._decoder = StreamDecoder(FeederFrame)
         self._known: dict[Wish, Bind] = {}
@@ -71,7 +75,17 @@ class LinkTaker(LinkAgent):
 
     def _question(self) -> tuple[LinkMethod, bytes]:
         node, owner, name, epoch = self._me
-        asked = Open(node, owner, name, epoch, self.exchange, self._model.type(), self._limits)
+        asked = Open(
+            node,
+            owner,
+            name,
+            epoch,
+            self.exchange,
+            self._model.type(),
+            self.agent,
+            self._members,
+            self._limits,
+        )
         return LinkMethod.OPEN, asked.encode()
 
     def _answered(self, method: int, payload: bytes) -> tuple[str, str]:

@@ -30,6 +30,8 @@ LONGEST_REASON = 300
 MOST_STREAMS = 1000
 """Links over one connection."""
 
+MOST_MEMBERS = 16
+
 _STREAM = struct.Struct(">H")
 _ID = struct.Struct(">QQ")
 _INTEREST = struct.Struct(">QB")
@@ -82,8 +84,8 @@ class InterestFlag(enum.IntFlag):
 @dataclass(slots=True, frozen=True)
 class Open:
     """`node`, `owner`: the federation node that asks, and the id of its cluster (of its broker, if that is in
-    none). `epoch`: its own, so that an older primary of the same node gives way. `limits`: arguments of the
-    link queue."""
+    none). `epoch`: its own, so that an older primary of the same node gives way. `agent`: by
+    its name there. `members`: ids of the brokers of the node. `limits`: arguments of the link queue."""
 
     node: str
     owner: str
@@ -91,6 +93,8 @@ class Open:
     epoch: int
     exchange: str
     type: str
+    agent: str
+    members: tuple[str, ...] = ()
     limits: dict[str, int] = field(default_factory=dict)
     version: int = VERSION
 
@@ -107,7 +111,8 @@ def parse_open(payload: bytes) -> Open:
         limits = {key: count(document["limits"][key]) for key in LIMITS if key in document["limits"]}
         return Open(
             _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
-            count(document["epoch"]), _text(document["exchange"]), _text(document["type"]), limits,
+            count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
+            one_line(label(document["agent"])), tuple(map(label, document["members"][:MOST_MEMBERS])), limits,
             count(document["version"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
@@ -172,6 +177,7 @@ class Offer:
     epoch: int
     exchange: str
     type: str
+    agent: str
     uuid: str
     echo: bool
     version: int = VERSION
@@ -186,7 +192,8 @@ def parse_offer(payload: bytes) -> Offer:
         found = Offer(
             _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
             count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
-            label(document["uuid"]), bool(document["echo"]), count(document["version"]),
+            one_line(label(document["agent"])), label(document["uuid"]), bool(document["echo"]),
+            count(document["version"]),
         )  # fmt: skip
         if len(bytes.fromhex(found.uuid)) != UUID:
             raise ValueError(found.uuid)

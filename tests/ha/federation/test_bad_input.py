@@ -30,9 +30,12 @@ from tests.ha.pair import raw
 
 ASKED = {
     "node": "liar", "owner": "o" * 32, "name": "liar", "epoch": 1, "exchange": "x", "type": "topic",
-    "limits": {}, "version": 1,
+    "agent": "x@hub", "limits": {}, "members": [], "version": 1,
 }  # fmt: skip
-OFFERED = {key: value for key, value in ASKED.items() if key != "limits"} | {"uuid": "ab" * 16, "echo": False}
+OFFERED = {key: value for key, value in ASKED.items() if key not in ("limits", "members")} | {
+    "uuid": "ab" * 16,
+    "echo": False,
+}
 
 
 class LinkLiar(Liar):

@@ -92,6 +92,46 @@ def test_two_brokers_that_call_themselves_one_node_do_not_take_from_one_queue() 
     assert net.line("leaf", "hub")["state"] == "running"
 
 
+def test_a_broker_that_gets_a_backup_keeps_its_link() -> None:
+    net = Net(hub=1, leaf=2)
+    alone, other = net.nodes["leaf"]
+    alone.settings = {**alone.settings, "brokers": []}
+    net.start(net[0], alone)
+    net.run(0.3)
+    net.exchange("hub", "leaf")
+    net.queue("leaf", "q", "a.*")
+    net.federate("leaf", "hub")
+    net.runs("leaf", "hub")
+    net.kill(alone)
+    net.send("hub", "a.b", "1")
+    del alone.settings["brokers"]
+    net.start(alone, other)
+    net.run(0.3)
+    assert net.ask(alone, "promote")["ok"]
+    net.until(lambda: other.status == "ready")
+    net.gets("leaf", "q", "1")
+    net.kill(alone)
+    net.run(0.1)
+    assert net.ask(other, "promote")["ok"]
+    net.send("hub", "a.b", "2")
+    net.gets("leaf", "q", "12")
+
+
+def test_a_second_agent_for_the_same_node_is_refused() -> None:
+    """Under another name of the upstream; the two would take the link from each other for ever."""
+    net = joined()
+    host = net.serving("leaf")
+    again = entry("federation-upstream", "again", addresses=[f"127.0.0.1:{net[0].port}"], login=LOGIN)
+    for mode in ({}, {"consume_mode": "none", "forward_mode": "all"}):
+        net.define(host, agent("x", "hub", **mode))
+        net.runs("leaf", "hub")
+        net.define(host, again, agent("x", "again", **mode))
+        net.until(lambda: net.line("leaf", "again")["state"] == "refused")
+        assert "agent 'x@hub' of b has it already" in net.line("leaf", "again")["reason"]
+        assert net.line("leaf", "hub")["state"] == "running"
+        net.define(host, entry("federation-upstream", "again", action="delete"))
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_node_does_not_take_from_itself_or_from_one_of_its_name(same: bool) -> None:
     net = two()
