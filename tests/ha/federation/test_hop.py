@@ -105,3 +105,39 @@ def test_a_deep_link_queue_drains_though_nobody_publishes(monkeypatch: pytest.Mo
     net.heal()
     net.gets("leaf", "q", "1234567890" * 60)
     net.until(lambda: net.waiting("hub", "leaf") == 0)
+
+
+def test_arguments_that_changed_while_the_line_was_down_are_told() -> None:
+    net = Net(hub=1, leaf=1)
+    net.up()
+    net.exchange("hub", "leaf", kind="headers")
+    net.queue("leaf", "q")
+    vhost = net.serving("leaf").running.vhost
+    vhost.bind_queue("q", "x", "", {"colour": "red"}, owner=net)
+    net.federate("leaf", "hub")
+    net.runs("leaf", "hub")
+    net.run(0.3)
+    net.separate(*net.hosts, reset=True)
+    vhost.bind_queue("q", "x", "", {"colour": "blue"}, owner=net)
+    vhost.unbind_queue("q", "x", "", {"colour": "red"}, owner=net)
+    net.run(0.5)
+    net.heal()
+    net.runs("leaf", "hub")
+    net.run(0.3)
+    at_hub = net.serving("hub").running.vhost.exchanges["x"].bindings.values()
+    assert [binding.arguments["colour"] for binding in at_hub] == ["blue"]
+
+
+def test_the_upstream_keeps_what_only_a_primary_that_dies_has() -> None:
+    net = joined(hub=1, leaf=2)
+    first, second = net.nodes["leaf"]
+    net.hold(first, second)
+    net.send("hub", "a.b", "123")
+    net.run(0.2)
+    assert net.content("leaf", "q") == "123" and net.waiting("hub", "leaf") == 3
+    net.kill(first)
+    net.heal()
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.gets("leaf", "q", "123")
+    net.until(lambda: net.waiting("hub", "leaf") == 0)

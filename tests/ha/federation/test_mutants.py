@@ -1,0 +1,111 @@
+"""Breakages of federation by hand: each is one that the tests of this folder have to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.model.history.records import MessageId
+from broker.model.vhost.links import behind
+from ha.adapter.federation import interest, link_queues
+from ha.adapter.federation.exchange_model import ExchangeModel
+from ha.adapter.federation.federation import Federation
+from ha.adapter.federation.wishes import Wishes
+from ha.core.federation.intake import Intake
+from tests.builds import PURE_ONLY
+from tests.ha.federation import test_hop, test_nets, test_random
+
+pytestmark = PURE_ONLY
+SEEDS = 12
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def cursor_a_batch_late(patch: pytest.MonkeyPatch) -> None:
+    """How far messages are taken is history with the next ones only."""
+    took, before = ExchangeModel.took, dict[ExchangeModel, MessageId]()
+
+    def broken(self: ExchangeModel, uuid: bytes, upto: MessageId) -> None:
+        late = before.get(self)
+        before[self] = upto
+        if late is not None:
+            took(self, uuid, late)
+
+    patch.setattr(ExchangeModel, "took", broken)
+
+
+def taken_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """The upstream lets go of what a crash downstream takes away."""
+
+    def broken(self: ExchangeModel) -> MessageId | None:
+        found = self._settling[-1][1] if self._settling else None
+        self._settling.clear()
+        return found
+
+    patch.setattr(ExchangeModel, "settled", broken)
+
+
+def no_cursor(patch: pytest.MonkeyPatch) -> None:
+    """What a line lost the answer to comes again (RabbitMQ's federation)."""
+    patch.setattr(ExchangeModel, "taken", lambda self, uuid: (0, 0))
+
+
+def taken_while_draining(patch: pytest.MonkeyPatch) -> None:
+    """What comes after a switchover changes a copy that is a backup's already."""
+    patch.setattr(Federation, "rest", lambda self: None)
+
+
+def not_on_the_path(patch: pytest.MonkeyPatch) -> None:
+    """The upstream is not on the path of what it sent: it goes back there (Qpid's routes of both ways)."""
+    begin = Intake.begin
+    patch.setattr(Intake, "begin", lambda self, uuid, node, *, echo=False: begin(self, uuid, node, echo=True))
+
+
+def gone_with_the_first_unbind(patch: pytest.MonkeyPatch) -> None:
+    """Of two bindings for one key the first that ends takes the interest with it."""
+    follow = Wishes._follow
+
+    def broken(self: Wishes, binding: Any, there: bool) -> None:
+        follow(self, binding, there)
+        if not there:
+            self._by_wish.pop(behind(binding).wish, None)
+
+    patch.setattr(Wishes, "_follow", broken)
+
+
+def digest_without_arguments(patch: pytest.MonkeyPatch) -> None:
+    """Two sets that differ in arguments only pass for equal after a line was down."""
+    mark = interest.mark_of
+
+    def broken(wish: Any, path: tuple[str, ...]) -> int:
+        return mark((wish[0], b""), path)
+
+    patch.setattr(link_queues, "mark_of", broken)
+    patch.setattr("ha.adapter.federation.exchange_model.mark_of", broken)
+
+
+def random_faults() -> None:
+    for seed in range(SEEDS):
+        test_random.test_each_confirmed_message_comes_once_and_in_order(seed)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("break_", "found_by"),
+    [
+        (cursor_a_batch_late, random_faults),
+        (taken_before_it_is_durable, test_hop.test_the_upstream_keeps_what_only_a_primary_that_dies_has),
+        (no_cursor, random_faults),
+        (taken_while_draining, random_faults),
+        (not_on_the_path, lambda: test_nets.test_each_node_gets_what_it_wants_once(test_nets.BOTH)),
+        (gone_with_the_first_unbind, test_hop.test_interest_follows_binds_unbinds_and_the_ends_of_queues),
+        (digest_without_arguments, test_hop.test_arguments_that_changed_while_the_line_was_down_are_told),
+    ],
+)  # fmt: skip
+def test_a_breakage_is_found(
+    break_: Break, found_by: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_(monkeypatch)
+    with pytest.raises(Exception):  # noqa: B017
+        found_by()
