@@ -82,6 +82,13 @@ def upstream(
     help="0: what is given goes to no binding here.",
 )
 @click.option(
+    "--on-outage",
+    type=click.Choice(("queue", "drop")),
+    default="queue",
+    show_default=True,
+    help="drop: nothing is kept while the line is down.",
+)
+@click.option(
     "--max-length-bytes",
     type=click.IntRange(min=1),
     help="Octets that may wait for the line; the oldest are dropped. Default: 1 GiB.",
@@ -99,13 +106,13 @@ def upstream(
 @broker_options
 def agent(
     exchange: str, upstream_name: str, consume_mode: str, forward_mode: str, copy: int,
-    max_length_bytes: int | None, message_ttl: int | None, expires: int | None, max_hops: int | None,
-    vhost: str, **broker: Any,
+    on_outage: str, max_length_bytes: int | None, message_ttl: int | None, expires: int | None,
+    max_hops: int | None, vhost: str, **broker: Any,
 ) -> None:  # fmt: skip
     """Add the agent of EXCHANGE for an upstream, or change it."""
     value: dict[str, Any] = {
         "exchange": exchange, "upstream": upstream_name, "consume-mode": consume_mode,
-        "forward-mode": forward_mode, "copy": copy,
+        "forward-mode": forward_mode, "copy": copy, "on-outage": on_outage,
     }  # fmt: skip
     limits = {
         "max-length-bytes": max_length_bytes, "message-ttl": message_ttl, "expires": expires,

@@ -18,7 +18,7 @@ from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import Binding, Exchange, check_binding_arguments
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import finish
-from broker.model.values import REPLICATE
+from broker.model.values import REPLICATE, Reason
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhost import VirtualHost
@@ -102,6 +102,11 @@ def forgo(vhost: VirtualHost, bindings: Iterable[Binding]) -> None:
             sources[binding.source.name] = binding.source
     if sources:
         vhost._end_unbound(list(sources.values()))
+
+
+def end_link(vhost: VirtualHost, queue: Queue, *, dropped: bool) -> None:
+    """Delete a link queue with what waits there. `dropped`: that is to count as dropped."""
+    vhost._end_queue(queue, Reason.DROPPED if dropped else Reason.DELETED)
 
 
 # -- downstream

@@ -284,6 +284,7 @@ class Federation:
                 self,
                 limits=entry.limits,
                 members=self._members(),
+                drops=entry.on_outage == "drop",
                 **me,
             )
         if entry.forward_mode != "none":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from broker.errors import AmqpError, PreconditionFailed
 from broker.model.history.records import Bind, MessageId
 from broker.model.queue.link import OWNER, link_name
-from broker.model.vhost.links import Interest, ask_for, asked_for, behind, declare_link, forgo
+from broker.model.vhost.links import Interest, ask_for, asked_for, behind, declare_link, end_link, forgo
 from ha.adapter.federation.feeding import Feeding
 from ha.adapter.federation.interest import changes, interest_of, mark_of
 from ha.core.federation.ports import FeederStanding, Found
@@ -85,14 +85,14 @@ class LinkQueues:
         feeding = self._feeding[uuid] = Feeding(vhost, queue, exchange, queue.name.rpartition("@")[2])
         feeding.begin()
 
-    def detach(self, uuid: bytes, *, delete: bool = False) -> None:
+    def detach(self, uuid: bytes, *, delete: bool = False, drop: bool = False) -> None:
         feeding = self._feeding.pop(uuid, None)
         if feeding is None:
             return
         feeding.end()
-        queue = feeding.queue
-        if delete and feeding.vhost.serving and not queue.deleted and not queue.consumers:
-            feeding.vhost.delete_queue(queue.name, owner=self)
+        vhost, queue = feeding.vhost, feeding.queue
+        if (delete or drop) and vhost.serving and not queue.deleted and not queue.consumers:
+            end_link(vhost, queue, dropped=drop)
 
     def ended(self, uuid: bytes) -> str:
         feeding = self._feeding.get(uuid)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.model.routing.forward import Forward
-from broker.model.vhost.links import declare_push
+from broker.model.vhost.links import declare_push, end_link
 from ha.adapter.federation.feeding import Feeding
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PushQueue:
-    """See `ha.core.federation.ports.GiverModel`. `found`: called when the node there becomes known."""
+    """See `ha.core.federation.ports.GiverModel`. `found`: called when messages go elsewhere than before."""
 
     def __init__(
         self, node: FederationNode, vhost: VirtualHost, agent: FederationAgent, found: Callable[[], None]
@@ -44,6 +44,8 @@ class PushQueue:
             return None
         agent = self._agent
         self._queue = declare_push(self._vhost, exchange, agent.upstream, agent.limits)
+        if agent.on_outage == "drop" and self._feeding is None:
+            return None
         unmatched = agent.forward_mode == "unmatched"
         return Forward(self._queue, self._upstream, unmatched, agent.copy == 0 and not unmatched)
 
@@ -52,7 +54,7 @@ class PushQueue:
         self.detach()
         queue = self._queue
         if queue is not None and not queue.deleted and not queue.consumers:
-            self._vhost.delete_queue(queue.name, owner=self)
+            end_link(self._vhost, queue, dropped=False)
 
     @property
     def waiting(self) -> int:
@@ -78,17 +80,20 @@ class PushQueue:
 
     def attach(self, node: str) -> None:
         queue, exchange = self._queue, self._vhost.exchanges.get(self._agent.exchange)
-        if self._upstream != node:
-            self._upstream = node
-            self._found()
+        self._upstream = node
         if queue is not None and exchange is not None:
             self._feeding = Feeding(self._vhost, queue, exchange, node, node)
             self._feeding.begin()
+        self._found()
 
     def detach(self) -> None:
         feeding, self._feeding = self._feeding, None
-        if feeding is not None:
-            feeding.end()
+        if feeding is None:
+            return
+        feeding.end()
+        if self._agent.on_outage == "drop" and self._vhost.serving and not feeding.queue.deleted:
+            end_link(self._vhost, feeding.queue, dropped=True)
+            self._found()
 
     def ended(self) -> str:
         return self._feeding.ended() if self._feeding is not None else "its exchange was deleted"

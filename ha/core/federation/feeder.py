@@ -75,7 +75,8 @@ class LinkFeeders:
     def lost(self, peer: int) -> None:
         """A connection is gone, whatever it was for."""
         for place in [place for place in self.feeds if place[0] == peer]:
-            self._model.detach(self.feeds.pop(place).uuid)
+            feed = self.feeds.pop(place)
+            self._model.detach(feed.uuid, drop=feed.asked.drops)
 
     def stop(self) -> None:
         """This broker does not serve any more."""

@@ -133,8 +133,8 @@ class FeederModel(Protocol):
     def attach(self, uuid: bytes) -> None:
         """Begin to take messages from the queue."""
 
-    def detach(self, uuid: bytes, *, delete: bool = False) -> None:
-        """What was not taken waits again."""
+    def detach(self, uuid: bytes, *, delete: bool = False, drop: bool = False) -> None:
+        """What was not taken waits again, but with `delete` or `drop`: then the link queue ends."""
 
     def ended(self, uuid: bytes) -> str:
         """Why there is nothing to feed from any more, as a sentence; "" while there is."""

@@ -32,12 +32,12 @@ PART = LARGEST_INTEREST // 4
 
 class LinkTaker(LinkAgent):
     """See the module. `limits`: arguments of the link queue there; `members`: ids of the brokers of
-    this node."""
+    this node; `drops`: nothing is kept there while this broker is not connected."""
 
     def __init__(
         self, stream: int, exchange: str, model: TakerModel, wire: LinkWire, *, agent: str,
         node: str, owner: str, name: str, epoch: int, members: tuple[str, ...], limits: dict[str, int],
-        paused: bool,
+        drops: bool, paused: bool,
     ) -> None:  # fmt: skip
         super().__init__(
             stream, exchange, wire, agent=agent, node=node, owner=owner, name=name, epoch=epoch,
@@ -47,6 +47,7 @@ class LinkTaker(LinkAgent):
         self._intake = Intake(model)
         self._members = members
         self._limits = limits
+        self._drops = drops
         self._decoder = StreamDecoder(FeederFrame)
         self._known: dict[Wish, Bind] = {}
         """What the broker upstream was told."""
@@ -85,6 +86,7 @@ class LinkTaker(LinkAgent):
             self.agent,
             self._members,
             self._limits,
+            self._drops,
         )
         return LinkMethod.OPEN, asked.encode()
 

@@ -85,7 +85,8 @@ class InterestFlag(enum.IntFlag):
 class Open:
     """`node`, `owner`: the federation node that asks, and the id of its cluster (of its broker, if that is in
     none). `epoch`: its own, so that an older primary of the same node gives way. `agent`: by
-    its name there. `members`: ids of the brokers of the node. `limits`: arguments of the link queue."""
+    its name there. `members`: ids of the brokers of the node. `limits`: arguments of the link
+    queue; `drops`: nothing is kept while it is not connected."""
 
     node: str
     owner: str
@@ -96,6 +97,7 @@ class Open:
     agent: str
     members: tuple[str, ...] = ()
     limits: dict[str, int] = field(default_factory=dict)
+    drops: bool = False
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -113,7 +115,7 @@ def parse_open(payload: bytes) -> Open:
             _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
             count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
             one_line(label(document["agent"])), tuple(map(label, document["members"][:MOST_MEMBERS])), limits,
-            count(document["version"]),
+            bool(document["drops"]), count(document["version"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError("a request for a link that cannot be read") from error

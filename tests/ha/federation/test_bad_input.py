@@ -30,9 +30,9 @@ from tests.ha.pair import raw
 
 ASKED = {
     "node": "liar", "owner": "o" * 32, "name": "liar", "epoch": 1, "exchange": "x", "type": "topic",
-    "agent": "x@hub", "limits": {}, "members": [], "version": 1,
+    "agent": "x@hub", "limits": {}, "members": [], "drops": False, "version": 1,
 }  # fmt: skip
-OFFERED = {key: value for key, value in ASKED.items() if key not in ("limits", "members")} | {
+OFFERED = {key: value for key, value in ASKED.items() if key not in ("limits", "members", "drops")} | {
     "uuid": "ab" * 16,
     "echo": False,
 }

@@ -138,3 +138,22 @@ def test_an_exchange_that_is_declared_later_gives_from_its_first_message_on() ->
     vhost.declare_exchange("late", "topic", durable=True)
     net.send("leaf", "k", "1", exchange="late")
     net.gets("hub", "all", "1")
+
+
+@pytest.mark.parametrize("way", ["taken", "given"])
+def test_an_agent_that_drops_keeps_nothing_while_the_line_is_down(way: str) -> None:
+    taken = way == "taken"
+    source, target = ("hub", "leaf") if taken else ("leaf", "hub")
+    modes = {"consume_mode": "all" if taken else "none", "forward_mode": "none" if taken else "all"}
+    net = made(on_outage="drop", **modes)
+    net.send(source, "k", "1")
+    net.gets(target, "q", "1")
+    net.separate(*net.hosts, reset=True)
+    net.run(0.3)
+    net.send(source, "k", "23")
+    net.run(1.0)
+    net.heal()
+    net.runs("leaf", "hub")
+    net.run(0.5)
+    net.send(source, "k", "4")
+    net.gets(target, "q", "14")
