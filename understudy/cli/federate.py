@@ -176,6 +176,19 @@ def _set_paused(exchange: str, upstream: str, vhost: str, broker: dict[str, Any]
     node.change("put", AGENT, vhost, name, {**found["value"], "paused": paused}, done)
 
 
+@federate.command()
+@click.argument("exchange")
+@click.argument("key")
+@vhost_option
+@broker_options
+def trace(exchange: str, key: str, vhost: str, **broker: Any) -> None:
+    """Show where a message to EXCHANGE with the routing key KEY would go from here: to which queues, to which
+    nodes downstream and by which of their bindings, to which upstreams."""
+    node = PrimaryBroker(**broker)
+    answer = node.told(f"{FEDERATION}-trace", {"vhost": vhost, "exchange": exchange, "key": key})
+    node.show("steps", answer["steps"])
+
+
 @federate.group()
 def remove() -> None:
     """Remove an agent, or an upstream with its agents."""

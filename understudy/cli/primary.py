@@ -37,9 +37,9 @@ class PrimaryBroker:
         self._login = (user, password, timeout)
         self._form = form
 
-    def told(self, command: str) -> dict[str, Any]:
-        """Its answer to a question without arguments."""
-        answer = question(self.address, command, *self._login)
+    def told(self, command: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Its answer to a question."""
+        answer = question(self.address, command, *self._login, args)
         if not answer.get("ok"):
             raise Failed(refusal_of(answer).about(f"{self.address}"))
         return answer

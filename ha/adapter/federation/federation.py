@@ -8,7 +8,7 @@ All agents of one upstream share its connections, one to each address.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ha.adapter.federation.link_queues import LinkQueues
 from ha.adapter.federation.ports import FederationNode
 from ha.adapter.federation.push_queue import PushQueue
 from ha.adapter.federation.receiving import Origins, ReceivingExchanges
+from ha.adapter.federation.trace import trace
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.mirror.mirrors import dial_failure, is_near, split_address
 from ha.adapter.peering.peering import PeeringKind
@@ -433,6 +434,16 @@ class Federation:
                 ),
             ],
         }  # fmt: skip
+
+    def trace(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Where a message to `exchange` in `vhost` with the routing key `key` would go."""
+        vhost, exchange, key = (args.get(name) for name in ("vhost", "exchange", "key"))
+        there = self._node.vhosts.get(vhost) if isinstance(vhost, str) else None
+        found = there.exchanges.get(exchange) if there is not None and isinstance(exchange, str) else None
+        if there is None or found is None or not exchange or not isinstance(key, str):
+            fault = f"there is no exchange {exchange!r:.300} in virtual host {vhost!r:.300}"
+            return codes.BAD_ARGUMENTS.say(fault=fault).answer()
+        return {"ok": True, "reason": "", "steps": trace(there, found, key)}
 
     def _vhost_of(self, peer: int) -> str:
         there = self._node.hooks.peers.get(peer)

@@ -80,6 +80,9 @@ class Questions:
                 reply(definitions_of(node.vhosts, node.broker.settings.users, node.status(), args))
             case "federation":
                 reply({"ok": True, "reason": "", **node.federation.status()})
+            case "federation-trace":
+                refusal = not_serving(node.vhosts, node.status())
+                reply(node.federation.trace(args) if refusal is None else refusal.answer())
             case "directory":
                 refusal = not_serving(node.vhosts, node.status())
                 found = directory_of(node.vhosts.directory, node.broker.settings.users)

@@ -200,3 +200,31 @@ def test_deleting_an_upstream_deletes_its_agents() -> None:
     assert net.define(host, entry("federation-upstream", "hub", action="delete"))["ok"]
     directory = host.running.vhosts.directory
     assert (directory.agents, directory.upstreams, directory.cursors) == ({}, {}, {})
+
+
+def test_a_trace_shows_where_a_message_would_go_and_by_which_binding() -> None:
+    net = Net(top=1, mid=1, leaf=1)
+    net.up()
+    net.exchange("top", "mid", "leaf")
+    net.exchange("top", name="inner")
+    net.queue("leaf", "q", "a.*")
+    net.queue("top", "own", "a.b", exchange="inner")
+    top = net.serving("top")
+    top.running.vhost.bind_exchange("inner", "x", "a.#")
+    net.federate("mid", "top")
+    net.federate("leaf", "mid")
+    net.federate("top", "mid", consume_mode="none", forward_mode="unmatched")
+    for node, upstream in (("mid", "top"), ("leaf", "mid"), ("top", "mid")):
+        net.runs(node, upstream)
+    net.run(0.5)
+
+    def steps(key: str) -> list[tuple[str, ...]]:
+        answer = net.ask(top, "federation-trace", vhost="/", exchange="x", key=key)
+        return sorted((s["from"], s["to"], s["name"], s["binding"], s["path"]) for s in answer["steps"])
+
+    assert steps("a.b") == [
+        ("inner", "queue", "own", "a.b", ""), ("x", "exchange", "inner", "a.#", ""),
+        ("x", "node", "mid", "a.*", "leaf mid"),
+    ]  # fmt: skip
+    assert steps("other") == [("x", "upstream", "mid", "unmatched", "")]
+    assert not net.ask(top, "federation-trace", vhost="/", exchange="none", key="k")["ok"]

@@ -33,7 +33,7 @@ GROUPS = {
     "policy": ("list", "set", "clear"), "quarantine": ("list", "show", "republish"),
     "agent": ("install", "metadata"), "deploy": ("list", "show"),
     "ledger": ("check", "compact", "prune", "convert"),
-    "federate": ("upstream", "agent", "list", "pause", "resume", "remove"),
+    "federate": ("upstream", "agent", "list", "pause", "resume", "remove", "trace"),
 }  # fmt: skip
 EACH = [[name] for name in _COMMANDS] + [[name, inner] for name in GROUPS for inner in GROUPS[name]]
 
@@ -41,12 +41,14 @@ NODE = [
     ["status"], ["status", "--expect", "standalone"], ["ready"], ["query"], ["ping"],
     ["definitions", "export"], ["vhost", "list"], ["user", "list"], ["permission", "list"],
     ["policy", "list"], ["replicate", "--list"], ["federate", "list"],
+    ["federate", "trace", "amq.topic", "k"],
 ]  # fmt: skip
 """What a node on its own answers with success."""
 REFUSED = [
     ["status", "--expect", "ready"], ["demote"], ["switchover"], ["replicate", "--stop", "none"],
     ["vhost", "delete", "none"], ["user", "delete", "none"], ["permission", "clear", "none"],
-    ["policy", "clear", "none"], ["federate", "pause", "x", "none"], ["federate", "resume", "x", "none"],
+    ["policy", "clear", "none"], ["federate", "trace", "none", "k"],
+    ["federate", "pause", "x", "none"], ["federate", "resume", "x", "none"],
     ["federate", "remove", "agent", "x", "none"], ["federate", "remove", "upstream", "none"],
 ]  # fmt: skip
 UNREACHABLE = [
