@@ -72,7 +72,8 @@ class HaSettings:
     """Time limits of the connections between the nodes of the pair; None: those of any peering."""
     peerings: Mapping[str, PeeringLogin] = field(default_factory=dict)
     """By name: how this node logs in at brokers of other sites, to follow their queues."""
-    federation: FederationSettings = field(default_factory=FederationSettings)
+    federation: FederationSettings | None = None
+    """This node in a net of brokers whose exchanges are federated; None: it is in none."""
     authority: str = "manual"
     """`manual`: each node's own copy of the record; `register`: a compare-and-set register outside the pair,
     which the driver asks (`Node.wants_authority`); `pacemaker`: the same, and the register is Pacemaker's
@@ -107,6 +108,10 @@ class HaSettings:
         return PeeringLogin(
             self.username, self.password, tls=self.tls, limits=self.peering or PeeringLimits()
         )
+
+    @property
+    def federated(self) -> FederationSettings:
+        return self.federation or FederationSettings()
 
     def login_of(self, peering: str) -> PeeringLogin | None:
         """By name; "" is `login`. None: the configuration has no such peering."""
@@ -168,8 +173,8 @@ class HaSettings:
         elif self.authority == "pair":
             register["ha.failover_timeout"] = f"{self.failover_timeout:g}s"
             register["ha.witness"] = str(self.witness or "none")
-        if self.federation.node:
-            register["federation.node"] = self.federation.node
+        if self.federated.node:
+            register["federation.node"] = self.federated.node
         return register | {
             "ha.authority": self.authority,
             "ha.lease": f"{self.lease:g}s",

@@ -47,7 +47,7 @@ class ExchangeModel:
         self._entry = entry
         self._exchange = exchange
         self._source = source
-        me = node.settings.federation.node
+        me = node.settings.federated.node
         self._wishes = Wishes(vhost, exchange, me, max_hops) if max_hops else None
         self._origins = origins
         self.twice = ""
@@ -99,7 +99,7 @@ class ExchangeModel:
         envelope = run.envelope
         raws = run.raws.split() if isinstance(run.raws, RawRun) else run.raws
         exchange = self._vhost.exchanges.get(self._exchange)
-        me = self._node.settings.federation.node
+        me = self._node.settings.federated.node
         fit = [raw for raw in raws[skip:] if not unreadable([raw])] if unreadable(raws) else raws[skip:]
         self.spoilt += len(raws) - skip - len(fit)
         if exchange is None or not fit:

@@ -225,7 +225,7 @@ class Federation:
     # -- agents
 
     def _follow_directory(self, now: float) -> None:
-        directory, me = self._node.vhosts.directory, self._node.settings.federation.node
+        directory, me = self._node.vhosts.directory, self._node.settings.federated.node
         wanted = {
             key: agent for key, agent in directory.agents.items()
             if me and (agent.consume_mode, agent.forward_mode) != ("none", "none")
@@ -251,7 +251,7 @@ class Federation:
     def _connect(self, entry: Upstream) -> _Upstream:
         node, inbox = self._node, Inbox()
         made = _Upstream(entry, inbox)
-        login = node.settings.federation.logins.get(entry.login)
+        login = node.settings.federated.logins.get(entry.login)
         if login is None:
             made.fault = NO_LOGIN.format(name=entry.login)
             return made
@@ -269,7 +269,7 @@ class Federation:
         vhost = node.vhosts[key[0]]
         agent = self._agents[key] = _Agent(entry, (key[0], entry.upstream))
         me: dict[str, Any] = {
-            "agent": key[1], "node": node.settings.federation.node,
+            "agent": key[1], "node": node.settings.federated.node,
             "owner": node.core.cluster_id or node.me.node_id, "name": node.me.name,
             "epoch": node.core.epoch, "paused": entry.paused,
         }  # fmt: skip
@@ -413,7 +413,7 @@ class Federation:
         """`node`, `upstreams`, `agents` and `links`: see docs/reference/http-api.md."""
         directory = self._node.vhosts.directory
         return {
-            "node": self._node.settings.federation.node,
+            "node": self._node.settings.federated.node,
             "upstreams": [
                 {
                     "name": name, "vhost": vhost, "addresses": list(entry.addresses), "login": entry.login,
@@ -474,7 +474,7 @@ class Federation:
         return line
 
     def _why_none(self, entry: FederationAgent) -> str:
-        if not self._node.settings.federation.node:
+        if not self._node.settings.federated.node:
             return "this broker has no federation.node"
         if not self._node.vhosts.serving:
             return f"{self._node.me.name} does not serve"

@@ -41,7 +41,7 @@ class LinkQueues:
         elif core.output_fenced:
             refusal = "it cannot prove to be the primary"
         return FeederStanding(
-            node.settings.federation.node, me.name, core.epoch, core.cluster_id or me.node_id, refusal,
+            node.settings.federated.node, me.name, core.epoch, core.cluster_id or me.node_id, refusal,
             node.broker.wall_at(node.now),
         )  # fmt: skip
 
@@ -66,7 +66,8 @@ class LinkQueues:
             queue = declare_link(vhost, exchange, asked.node, asked.owner, asked.limits)
         except AmqpError as error:
             return Refusal(error.text, patient=True)
-        if queue.arguments.get(OWNER) not in (asked.owner, *asked.members):
+        owner = queue.arguments.get(OWNER)
+        if owner != asked.owner and owner not in asked.members:
             other = (
                 f"another broker has been the node '{asked.node}' there before; if that is gone, delete "
                 f"queue '{name}' there"

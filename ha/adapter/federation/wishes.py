@@ -66,7 +66,7 @@ class Wishes:
         """By the shortest path; not what that node wants itself, nor what came through it or this node."""
         found = [
             interest for interest, node in self._by_wish.get(wish, {}).values()
-            if upstream not in (node, *interest.path) and self._me not in interest.path
+            if upstream != node and upstream not in interest.path and self._me not in interest.path
             and len(interest.path) < self._most
         ]  # fmt: skip
         if not found:

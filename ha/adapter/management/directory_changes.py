@@ -85,12 +85,12 @@ class DirectoryChanges:
     def _check_configured(self, changes: list[Change]) -> None:
         puts = [change for change in changes if isinstance(change, EntryPut)]
         federated = any(change.kind in (UPSTREAM, AGENT) for change in puts)
-        if federated and not self._node.settings.federation.node:
+        if federated and not self._node.settings.federated.node:
             raise EntryFault(
                 f"{self._node.me.name} is no federation node: set federation.node in its configuration, to "
                 "the same name on all brokers of its pair"
             )
-        logins = self._node.settings.federation.logins
+        logins = self._node.settings.federated.logins
         for put in puts:
             login = put.value.get("login") if put.kind == UPSTREAM else None
             if isinstance(login, str) and login and login not in logins:
