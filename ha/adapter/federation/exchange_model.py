@@ -89,11 +89,13 @@ class ExchangeModel:
 
     # -- messages
 
+    def cursor(self) -> tuple[bytes, MessageId]:
+        found = self._vhost.shared.directory.cursors.get((self._vhost.name, self._entry))
+        return (found.uuid, (found.epoch, found.sequence)) if found is not None else (b"", BEFORE_ALL)
+
     def taken(self, uuid: bytes) -> MessageId:
-        cursor = self._vhost.shared.directory.cursors.get((self._vhost.name, self._entry))
-        if cursor is None or cursor.uuid != uuid:
-            return BEFORE_ALL
-        return cursor.epoch, cursor.sequence
+        known, at = self.cursor()
+        return at if known == uuid else BEFORE_ALL
 
     def take(self, path: tuple[str, ...], run: EnqueueRun, skip: int, wall_ms: int) -> None:
         envelope = run.envelope

@@ -193,7 +193,8 @@ class Federation:
         """History is flushed: links get their share, and the other ends hear what is taken for good."""
         broker = self._node.broker
         full = "" if not broker.pausing else broker.block_reason if broker.blocked else "paging is behind"
-        self.feeders.end_tick()
+        if not broker.input_paused:
+            self.feeders.end_tick()
         self.receivers.end_tick(full=full)
         for agent in self._agents.values():
             if agent.taker is not None:
@@ -203,9 +204,11 @@ class Federation:
 
     def next_deadline(self) -> float | None:
         """Without the deadlines of the peerings."""
-        pushes = [agent.push for agent in self._agents.values() if agent.push is not None]
-        if self._queues.hungry or any(push.hungry for push in pushes):
-            return self._node.now
+        broker = self._node.broker
+        if not broker.output_fenced and not broker.input_paused:  # else nothing is handed out
+            pushes = [agent.push for agent in self._agents.values() if agent.push is not None]
+            if self._queues.hungry or any(push.hungry for push in pushes):
+                return self._node.now
         return earliest(*(end.next_deadline() for agent in self._agents.values() for end in agent.ends))
 
     def rest(self) -> None:

@@ -58,6 +58,7 @@ class Feeding:
         self.begun: dict[Wish, None] | None = None
         """The wishes of a whole set that is still coming."""
         self._mean = MEAN_FIRST
+        self._taken: MessageId = (0, 0)
 
     def credit(self, consumer: Consumer) -> int:
         room = min(SHARE, WINDOW - self.octets)
@@ -76,6 +77,7 @@ class Feeding:
     def taken(self, upto: MessageId) -> None:
         """LinkError if that was never handed out."""
         gone: list[Entry] = []
+        self._taken = max(self._taken, upto)
         ids = self.queue.ids
         if upto > (ids.epoch, ids.next - 1):
             raise LinkError(f"{upto} is taken, and the newest id is {(ids.epoch, ids.next - 1)}")
@@ -94,6 +96,12 @@ class Feeding:
     def _go_on(self) -> None:
         if self.hungry:
             self.queue.schedule()
+
+    def _has(self, entry: Entry) -> bool:
+        envelope = entry[1]
+        return (envelope.epoch, entry[0]) <= self._taken or (
+            bool(envelope.path) and self.node in envelope.path
+        )  # fmt: skip
 
     def begin(self) -> None:
         """Messages are handed out from now on."""
@@ -119,10 +127,11 @@ class Feeding:
         return self.gone
 
     def read(self) -> list[bytes]:
-        """What was handed out in this tick, as encoded runs."""
+        """What was handed out in this tick, as encoded runs. What the other broker has already, because the
+        word of it was lost, or because it came through it, is let go of."""
         fresh, self.fresh = self.fresh, []
-        if self.node and any(self.node in envelope.path for _, envelope, _ in fresh):
-            back = [entry for entry in fresh if self.node in entry[1].path]
+        back = [entry for entry in fresh if self._has(entry)]
+        if back:
             gone = set(map(id_of, back))
             self.out = deque(entry for entry in self.out if id_of(entry) not in gone)
             self.octets -= sum(len(raw) for _, _, raw in back)

@@ -78,12 +78,13 @@ class LinkQueues:
             queue.uuid, digest_of(sum(mark_of(wish, behind(each).path) for wish, each in own.items()))
         )
 
-    def attach(self, uuid: bytes) -> None:
+    def attach(self, uuid: bytes, taken: MessageId) -> None:
         queue = self._node.vhosts.queues_by_uuid[uuid]
         vhost = self._node.vhosts.get(queue.vhost)
         assert vhost is not None
         exchange = vhost.exchanges[queue.name.removeprefix("amq.link.").rpartition("@")[0]]
         feeding = self._feeding[uuid] = Feeding(vhost, queue, exchange, queue.name.rpartition("@")[2])
+        feeding.taken(taken)
         feeding.begin()
 
     def detach(self, uuid: bytes, *, delete: bool = False, drop: bool = False) -> None:

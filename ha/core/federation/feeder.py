@@ -118,7 +118,8 @@ class LinkFeeders:
             return
         assert not isinstance(found, Refusal)
         self.feeds[place] = LinkFeed(asked, found.uuid)
-        self._model.attach(found.uuid)
+        taken = (asked.taken_epoch, asked.taken) if asked.uuid == found.uuid.hex() else (0, 0)
+        self._model.attach(found.uuid, taken)
         answer = Opened(me.node, me.name, me.epoch, found.uuid.hex(), found.digest)
         self._wire.send(*place, LinkMethod.OPENED, answer.encode())
 

@@ -56,6 +56,9 @@ class IntakeModel(Protocol):
 class TakerModel(IntakeModel, Protocol):
     """The same, of an exchange that asks for messages."""
 
+    def cursor(self) -> tuple[bytes, MessageId]:
+        """The link queue that was taken from last, and up to which id; no octets if there was none."""
+
     def wanted(self, upstream: str) -> Wanted:
         """All that is wanted from the node `upstream`; `changes` begins after it."""
 
@@ -130,8 +133,9 @@ class FeederModel(Protocol):
     def find(self, peer: int, asked: Open) -> Found | Refusal:
         """The link queue, made if it does not exist yet, in the virtual host that the peer has opened."""
 
-    def attach(self, uuid: bytes) -> None:
-        """Begin to take messages from the queue."""
+    def attach(self, uuid: bytes, taken: MessageId) -> None:
+        """Begin to take messages from the queue; up to `taken` they have arrived. LinkError if none of these
+        was ever sent."""
 
     def detach(self, uuid: bytes, *, delete: bool = False, drop: bool = False) -> None:
         """What was not taken waits again, but with `delete` or `drop`: then the link queue ends."""

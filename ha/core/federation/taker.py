@@ -9,7 +9,7 @@ from __future__ import annotations
 from broker.model.history.records import Bind, Unbind
 from ha.core.errors import LinkError
 from ha.core.federation.agent import LinkAgent
-from ha.core.federation.intake import BEFORE_ALL, Intake
+from ha.core.federation.intake import Intake
 from ha.core.federation.ports import LinkWire, TakerModel, Wish
 from ha.core.federation.wire import (
     LARGEST_INTEREST,
@@ -19,7 +19,6 @@ from ha.core.federation.wire import (
     Open,
     TakerFrame,
     digest_of,
-    encode_id,
     interest_head,
     parse_opened,
     parse_serial,
@@ -76,18 +75,11 @@ class LinkTaker(LinkAgent):
 
     def _question(self) -> tuple[LinkMethod, bytes]:
         node, owner, name, epoch = self._me
+        uuid, at = self._model.cursor()
         asked = Open(
-            node,
-            owner,
-            name,
-            epoch,
-            self.exchange,
-            self._model.type(),
-            self.agent,
-            self._members,
-            self._limits,
-            self._drops,
-        )
+            node, owner, name, epoch, self.exchange, self._model.type(), self.agent, self._members,
+            self._limits, self._drops, uuid.hex(), *at,
+        )  # fmt: skip
         return LinkMethod.OPEN, asked.encode()
 
     def _answered(self, method: int, payload: bytes) -> tuple[str, str]:
@@ -99,9 +91,7 @@ class LinkTaker(LinkAgent):
     def _begin(self, method: int, payload: bytes) -> None:
         answer = parse_opened(payload)
         self._decoder = StreamDecoder(FeederFrame)
-        at = self._intake.begin(bytes.fromhex(answer.uuid), answer.node)
-        if at > BEFORE_ALL:
-            self._send(frame(TakerFrame.TOOK, [encode_id(at)]))
+        self._intake.begin(bytes.fromhex(answer.uuid), answer.node)
         wanted = self._model.wanted(answer.node)
         marks = sum(self._model.mark(wish, bind) for wish, bind in wanted.items())
         if digest_of(marks) == answer.digest:

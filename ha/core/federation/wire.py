@@ -86,7 +86,8 @@ class Open:
     """`node`, `owner`: the federation node that asks, and the id of its cluster (of its broker, if that is in
     none). `epoch`: its own, so that an older primary of the same node gives way. `agent`: by
     its name there. `members`: ids of the brokers of the node. `limits`: arguments of the link
-    queue; `drops`: nothing is kept while it is not connected."""
+    queue; `drops`: nothing is kept while it is not connected. `uuid`: of the link queue that was taken from
+    last, in hex; `taken_epoch`, `taken`: up to which id."""
 
     node: str
     owner: str
@@ -98,6 +99,9 @@ class Open:
     members: tuple[str, ...] = ()
     limits: dict[str, int] = field(default_factory=dict)
     drops: bool = False
+    uuid: str = ""
+    taken_epoch: int = 0
+    taken: int = 0
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -115,7 +119,8 @@ def parse_open(payload: bytes) -> Open:
             _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
             count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
             one_line(label(document["agent"])), tuple(map(label, document["members"][:MOST_MEMBERS])), limits,
-            bool(document["drops"]), count(document["version"]),
+            bool(document["drops"]), label(document["uuid"]), count(document["taken_epoch"]),
+            count(document["taken"]), count(document["version"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError("a request for a link that cannot be read") from error

@@ -30,12 +30,11 @@ from tests.ha.pair import raw
 
 ASKED = {
     "node": "liar", "owner": "o" * 32, "name": "liar", "epoch": 1, "exchange": "x", "type": "topic",
-    "agent": "x@hub", "limits": {}, "members": [], "drops": False, "version": 1,
+    "agent": "x@hub", "limits": {}, "members": [], "drops": False,
+    "uuid": "", "taken_epoch": 0, "taken": 0, "version": 1,
 }  # fmt: skip
-OFFERED = {key: value for key, value in ASKED.items() if key not in ("limits", "members", "drops")} | {
-    "uuid": "ab" * 16,
-    "echo": False,
-}
+_COMMON = ("node", "owner", "name", "epoch", "exchange", "type", "agent", "version")
+OFFERED = {key: ASKED[key] for key in _COMMON} | {"uuid": "ab" * 16, "echo": False}
 
 
 class LinkLiar(Liar):

@@ -141,3 +141,18 @@ def test_the_upstream_keeps_what_only_a_primary_that_dies_has() -> None:
     assert net.ask(second, "promote")["ok"]
     net.gets("leaf", "q", "123")
     net.until(lambda: net.waiting("hub", "leaf") == 0)
+
+
+def test_what_was_taken_before_the_line_broke_leaves_the_link_queue_without_another_message() -> None:
+    """The word of it was lost. Nothing is sent again, and nothing waits for a newer message."""
+    net = joined()
+    a, b = net.hosts
+    net.hold(b, a)
+    net.send("hub", "a.b", "12")
+    net.run(0.2)
+    assert net.content("leaf", "q") == "12" and net.waiting("hub", "leaf") == 2
+    net.reset(a, b)
+    net.heal()
+    net.runs("leaf", "hub")
+    net.until(lambda: net.waiting("hub", "leaf") == 0)
+    assert (net.content("leaf", "q"), net.line("leaf", "hub")["doubles"]) == ("12", 0)
