@@ -8,6 +8,7 @@ All agents of one upstream share its connections, one to each address.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -104,8 +105,9 @@ class Federation:
         self._agents: dict[Key, _Agent] = {}
         self._origins: dict[Key, Origins] = {}
         """By virtual host and exchange: of each node that published, the brokers from which that came."""
-        self._held: list[tuple[int, int, bytes]] = []
-        """What brokers downstream sent during a switchover. It is heard if that comes to nothing."""
+        self._held: deque[tuple[int, int, bytes]] = deque()
+        """What brokers downstream sent during a switchover, and before the tick after it. It is heard if that
+        comes to nothing."""
         self._streams = 0
         self._epoch = 0
         self._seen = -1
@@ -141,9 +143,12 @@ class Federation:
     def hear(self, peer: int, method: int, payload: bytes) -> None:
         """One method of a broker downstream. What it may not send costs it the connection, and nothing
         else."""
-        if self._node.broker.input_paused:
+        if self._node.broker.input_paused or self._held:
             self._held.append((peer, method, payload))
-            return
+        else:
+            self._take(peer, method, payload)
+
+    def _take(self, peer: int, method: int, payload: bytes) -> None:
         try:
             stream, rest = stream_of(payload)
             gives = method == LinkMethod.OFFER or self.receivers.has(peer, stream)
@@ -154,7 +159,7 @@ class Federation:
 
     def lost(self, peer: int) -> None:
         """An inbound connection is gone."""
-        self._held = [held for held in self._held if held[0] != peer]
+        self._held = deque(held for held in self._held if held[0] != peer)
         self.feeders.lost(peer)
         self.receivers.lost(peer)
 
@@ -177,9 +182,8 @@ class Federation:
             return
         if self._node.broker.input_paused:
             return  # a switchover: no change may become history
-        held, self._held = self._held, []
-        for peer, method, payload in held:
-            self.hear(peer, method, payload)
+        while self._held:
+            self._take(*self._held.popleft())
         if self._epoch != self._node.core.epoch or self._seen != self._node.vhosts.directory.generation:
             self.serve(now)
         for key, upstream in self._upstreams.items():
@@ -222,7 +226,7 @@ class Federation:
                 if agent.model is not None:
                     agent.model.close()
             self._upstreams, self._agents = {}, {}
-        self._origins, self._held = {}, []
+        self._origins, self._held = {}, deque()
         self._epoch, self._seen = 0, -1
 
     # -- agents

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ha.adapter.inbox import Arrived
+from ha.core.federation.wire import LinkMethod
 from tests.ha.federation.nets import Net, agent, entry
 from tests.ha.federation.test_hop import joined
 
@@ -157,3 +159,16 @@ def test_an_agent_that_drops_keeps_nothing_while_the_line_is_down(way: str) -> N
     net.run(0.5)
     net.send(source, "k", "4")
     net.gets(target, "q", "14")
+
+
+def test_a_switchover_that_comes_to_nothing_at_the_end_of_a_tick_keeps_the_order() -> None:
+    """What came meanwhile is heard before what comes after it; else the cursor passes over it."""
+    net = made(forward_mode="all", consume_mode="none")
+    hub = net.serving("hub").running
+    hub.broker.pause_input()
+    net.send("leaf", "k", "a")
+    net.until(lambda: hub.federation._held)
+    net.send("leaf", "k", "b")
+    net.until(lambda: LinkMethod.DATA in [it.method for it in hub._inbox._items if isinstance(it, Arrived)])
+    hub.broker.resume_input()
+    net.gets("hub", "q", "ab")
