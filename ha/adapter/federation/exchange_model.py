@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ha.core.federation.ports import Wanted
 
 BEFORE_ALL: MessageId = (0, 0)
+NOWHERE = Cursor(b"", *BEFORE_ALL)
 MOST_PATH = 32
 """Nodes that a message may have come through."""
 
@@ -52,8 +53,11 @@ class ExchangeModel:
         self._origins = origins
         self.twice = ""
         """Why messages come twice, in a sentence; "" if they do not."""
-        self._settling: deque[tuple[Position, MessageId]] = deque()
+        self._settled = NOWHERE
+        self._settling: deque[tuple[Position, Cursor]] = deque()
         """Of each batch with messages: up to where they are taken with it."""
+        if (found := self._cursor()) is not NOWHERE:
+            self._settling.append((vhost.history.position, found))
         self.routed = self.unrouted = self.refused = self.looped = self.spoilt = 0
 
     def type(self) -> str:
@@ -89,13 +93,14 @@ class ExchangeModel:
 
     # -- messages
 
-    def cursor(self) -> tuple[bytes, MessageId]:
-        found = self._vhost.shared.directory.cursors.get((self._vhost.name, self._entry))
-        return (found.uuid, (found.epoch, found.sequence)) if found is not None else (b"", BEFORE_ALL)
+    def _cursor(self) -> Cursor:
+        return self._vhost.shared.directory.cursors.get((self._vhost.name, self._entry), NOWHERE)
+
+    def source_queue(self) -> bytes:
+        return self._cursor().uuid
 
     def taken(self, uuid: bytes) -> MessageId:
-        known, at = self.cursor()
-        return at if known == uuid else BEFORE_ALL
+        return _at(self._cursor(), uuid)
 
     def take(self, path: tuple[str, ...], run: EnqueueRun, skip: int, wall_ms: int) -> None:
         envelope = run.envelope
@@ -132,20 +137,19 @@ class ExchangeModel:
 
     def took(self, uuid: bytes, upto: MessageId) -> None:
         vhost = self._vhost
-        self._node.vhosts.put_cursor(vhost.name, self._entry, Cursor(uuid, *upto))
-        history = vhost.history
-        batch = Position(history.epoch, history.n + 1)
+        cursor = Cursor(uuid, *upto)
+        self._node.vhosts.put_cursor(vhost.name, self._entry, cursor)
+        batch = vhost.history.position
         if self._settling and self._settling[-1][0] == batch:
             self._settling.pop()
-        self._settling.append((batch, upto))
+        self._settling.append((batch, cursor))
 
-    def settled(self) -> MessageId | None:
+    def settled(self, uuid: bytes) -> MessageId:
         """On this disk, and on that of each backup that confirms wait for."""
         durable = min(self._store.durable, self._node.core.durable)
-        found: MessageId | None = None
         while self._settling and self._settling[0][0] <= durable:
-            found = self._settling.popleft()[1]
-        return found
+            self._settled = self._settling.popleft()[1]
+        return _at(self._settled, uuid)
 
     def close(self) -> None:
         """Nobody asks it any more."""
@@ -155,3 +159,8 @@ class ExchangeModel:
     def forget(self) -> None:
         if self._node.vhosts.serving:
             self._node.vhosts.delete_cursor(self._vhost.name, self._entry)
+
+
+def _at(cursor: Cursor, uuid: bytes) -> MessageId:
+    """Up to where messages of that link queue are taken."""
+    return (cursor.epoch, cursor.sequence) if cursor.uuid == uuid else BEFORE_ALL

@@ -31,12 +31,10 @@ class Intake:
         """Its exchange is there."""
         return bool(self._model.type())
 
-    def begin(self, uuid: bytes, upstream: str, *, echo: bool = False) -> MessageId:
-        """A link is open. Returns the cursor. `upstream`: the node that feeds; with `echo` messages may go
-        back there."""
+    def begin(self, uuid: bytes, upstream: str, *, echo: bool = False) -> None:
+        """A link is open. `upstream`: the node that feeds; with `echo` messages may go back there."""
         self._uuid, self._path = uuid, () if echo else (upstream,)
-        self.at = self._told = self._model.taken(uuid)
-        return self.at
+        self.at, self._told = self._model.taken(uuid), BEFORE_ALL
 
     def runs(self, body: bytes) -> None:
         """A frame of messages. LinkError if it cannot be right."""
@@ -69,8 +67,8 @@ class Intake:
 
     def word(self) -> list[bytes]:
         """The frame that says up to where messages are taken for good; empty if there is nothing new."""
-        settled = self._model.settled()
-        if settled is None or settled <= self._told:
+        settled = self._model.settled(self._uuid)
+        if settled <= self._told:
             return []
         self._told = settled
         return frame(TakerFrame.TOOK, [encode_id(settled)])

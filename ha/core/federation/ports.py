@@ -46,8 +46,9 @@ class IntakeModel(Protocol):
     def took(self, uuid: bytes, upto: MessageId) -> None:
         """In the batch of those messages: they are taken."""
 
-    def settled(self) -> MessageId | None:
-        """Up to where they are taken for good, on every disk that counts; None: nothing new."""
+    def settled(self, uuid: bytes) -> MessageId:
+        """Up to where messages of that link queue are taken for good, on every disk that counts; the lowest
+        id if none is."""
 
     def forget(self) -> None:
         """The link is gone for good."""
@@ -56,8 +57,8 @@ class IntakeModel(Protocol):
 class TakerModel(IntakeModel, Protocol):
     """The same, of an exchange that asks for messages."""
 
-    def cursor(self) -> tuple[bytes, MessageId]:
-        """The link queue that was taken from last, and up to which id; no octets if there was none."""
+    def source_queue(self) -> bytes:
+        """The uuid of the link queue that was taken from last; empty if there was none."""
 
     def wanted(self, upstream: str) -> Wanted:
         """All that is wanted from the node `upstream`; `changes` begins after it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ha.core.errors import LinkError
 from ha.core.federation.feeder import Place, outdone, unfit
 from ha.core.federation.intake import Intake
-from ha.core.federation.ports import LinkWire, ReceiverModel
+from ha.core.federation.ports import IntakeModel, LinkWire, ReceiverModel
 from ha.core.federation.wire import (
     Accepted,
     FeederFrame,
@@ -94,19 +94,21 @@ class LinkReceivers:
     def _offered(self, place: Place, offered: Offer) -> None:
         me = self._model.standing()
         refusal = Refusal(me.refusal) if me.refusal else unfit(offered.node, offered.owner, me)
-        intake: Intake | None = None
+        model: IntakeModel | None = None
         if not refusal.reason:
             found = self._model.receive(place[0], offered)
             if isinstance(found, Refusal):
                 refusal = found
             else:
-                refusal, intake = self._displace(offered), Intake(found)
-        if refusal.reason or intake is None:
+                refusal, model = self._displace(offered), found
+        if refusal.reason or model is None:
             self._wire.send(*place, LinkMethod.REFUSED, refusal.encode())
             return
-        epoch, taken = intake.begin(bytes.fromhex(offered.uuid), offered.node, echo=offered.echo)
+        uuid, intake = bytes.fromhex(offered.uuid), Intake(model)
+        intake.begin(uuid, offered.node, echo=offered.echo)
         self.links[place] = Receiving(offered, intake)
-        self._wire.send(*place, LinkMethod.ACCEPTED, Accepted(me.node, me.name, epoch, taken).encode())
+        accepted = Accepted(me.node, me.name, *model.settled(uuid))
+        self._wire.send(*place, LinkMethod.ACCEPTED, accepted.encode())
 
     def _displace(self, offered: Offer) -> Refusal:
         """The newest primary of a node gives; an older one that still runs gives way."""

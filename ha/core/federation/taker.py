@@ -75,10 +75,11 @@ class LinkTaker(LinkAgent):
 
     def _question(self) -> tuple[LinkMethod, bytes]:
         node, owner, name, epoch = self._me
-        uuid, at = self._model.cursor()
+        uuid = self._model.source_queue()
+        taken = self._model.settled(uuid)
         asked = Open(
             node, owner, name, epoch, self.exchange, self._model.type(), self.agent, self._members,
-            self._limits, self._drops, uuid.hex(), *at,
+            self._limits, self._drops, uuid.hex(), *taken,
         )  # fmt: skip
         return LinkMethod.OPEN, asked.encode()
 

@@ -172,3 +172,25 @@ def test_a_switchover_that_comes_to_nothing_at_the_end_of_a_tick_keeps_the_order
     net.until(lambda: LinkMethod.DATA in [it.method for it in hub._inbox._items if isinstance(it, Arrived)])
     hub.broker.resume_input()
     net.gets("hub", "q", "ab")
+
+
+@pytest.mark.parametrize("way", ["pull", "push"])
+def test_the_upstream_keeps_it_also_if_the_line_breaks_before_that_primary_dies(way: str) -> None:
+    """A new link says only what is on every disk that counts, as an old one does."""
+    net = joined(hub=1, leaf=2) if way == "pull" else made(
+        nodes={"leaf": 1, "hub": 2}, forward_mode="all", consume_mode="none"
+    )  # fmt: skip
+    giver, taker = ("hub", "leaf") if way == "pull" else ("leaf", "hub")
+    first, second = net.nodes[taker]
+    net.hold(first, second)
+    net.send(giver, "a.b" if way == "pull" else "k", "123")
+    net.until(lambda: net.content(taker, "q") == "123")
+    net.reset(net.nodes[giver][0], first)
+    net.until(lambda: net.line("leaf", "hub")["state"] != "running")
+    net.runs("leaf", "hub")
+    net.run(0.2)
+    net.kill(first)
+    net.heal()
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.gets(taker, "q", "123")
