@@ -63,11 +63,11 @@ class Chaos:
         """One failure at a time in each pair; between pairs as many as come."""
         net, rng = self.net, self.rng
         node = rng.choice(list(net.nodes))
-        match rng.choice(("kill", "kill", "switch", "cut", "reset")):
-            case "kill":
-                whole = [h for h in net.nodes[node] if h.node is not None and h.status in ("active", "ready")]
-                if len(whole) == 2:
-                    self.kill(node)
+        match rng.choice(("kill", "kill", "behind", "switch", "cut", "reset")):
+            case "kill" if self.is_whole(node):
+                self.kill(node)
+            case "behind" if self.is_whole(node):
+                self.fall_behind(node)
             case "switch":
                 serving = [h for h in net.nodes[node] if h.node is not None and h.running.vhosts.serving]
                 if serving:
@@ -75,6 +75,27 @@ class Chaos:
             case "cut" | "reset" as kind:
                 one, other = (rng.choice(net.nodes[each]) for each in rng.sample(list(net.nodes), 2))
                 net.separate(one, other, reset=kind == "reset" and None not in (one.node, other.node))
+
+    def is_whole(self, node: str) -> bool:
+        members = self.net.nodes[node]
+        return all(h.node is not None and h.status in ("active", "ready") for h in members)
+
+    def fall_behind(self, node: str) -> None:
+        """Nothing reaches the backup for a while, and meanwhile the lines to all other pairs break. Then the
+        primary may die, or hand over."""
+        net = self.net
+        serving, backup = sorted(net.nodes[node], key=lambda h: not h.running.vhosts.serving)
+        net.hold(serving, backup)
+        if self.rng.random() < 0.5:
+            serving.running.manage("switchover", {}, lambda answer: None, net.now)
+        self.step(self.rng.random() * 0.2)
+        for other in net.hosts:
+            if other not in net.nodes[node] and other.node is not None:
+                net.reset(serving, other)
+        self.step(self.rng.random())
+        if self.rng.random() < 0.5 and self.is_whole(node):
+            self.kill(node)
+        net.held.clear()
 
     def kill(self, node: str) -> None:
         net = self.net
@@ -123,8 +144,9 @@ def test_each_confirmed_message_comes_once_and_in_order(seed: int) -> None:
     net = chaos.net
 
     def found() -> list[tuple[int, int]]:
-        """Number and attempt of each."""
-        entries = net.serving("leaf").running.vhost.queues["q"].held_entries()
+        """Number and attempt of each; none during a switchover."""
+        serving = [h for h in net.nodes["leaf"] if h.running.vhosts.serving]
+        entries = serving[0].running.vhost.queues["q"].held_entries() if serving else []
         keys = [envelope.routing_key.split(".") for _, envelope, _ in entries]
         return [(int(number), int(attempt)) for _, number, attempt in keys]
 
