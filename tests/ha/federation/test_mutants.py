@@ -16,7 +16,7 @@ from ha.adapter.federation.federation import Federation
 from ha.adapter.federation.wishes import Wishes
 from ha.core.federation.intake import Intake
 from tests.builds import PURE_ONLY
-from tests.ha.federation import test_hop, test_nets, test_random
+from tests.ha.federation import test_hop, test_nets, test_push, test_random
 
 pytestmark = PURE_ONLY
 SEEDS = 12
@@ -92,7 +92,7 @@ def random_faults() -> None:
     [
         (cursor_a_batch_late, random_faults),
         (taken_before_it_is_durable, test_hop.test_the_upstream_keeps_what_only_a_primary_that_dies_has),
-        (no_cursor, random_faults),
+        (no_cursor, lambda: test_push.test_a_line_breaks_before_that_primary_dies("pull")),
         (taken_while_draining, random_faults),
         (not_on_the_path, lambda: test_nets.test_each_node_gets_what_it_wants_once(test_nets.BOTH)),
         (gone_with_the_first_unbind, test_hop.test_interest_follows_binds_unbinds_and_the_ends_of_queues),
