@@ -13,11 +13,12 @@ from broker.amqp091.codec.content_check import unreadable
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Bind, EnqueueRun, MessageId, RawRun, Unbind
 from broker.model.values import Position
-from broker.model.vhost.federation_entries import Cursor
+from broker.model.vhost.federation_entries import MOST_HOPS, Cursor
 from broker.model.vhost.links import arrive
 from ha.adapter.federation.interest import decoded, interest_of, mark_of, record_of
 from ha.adapter.federation.wishes import Wishes
 from ha.core.errors import LinkError
+from ha.core.federation.intake import BEFORE_ALL
 from ha.core.federation.wire import is_node
 
 if TYPE_CHECKING:
@@ -27,10 +28,7 @@ if TYPE_CHECKING:
     from ha.adapter.federation.ports import FederationNode
     from ha.core.federation.ports import Wanted
 
-BEFORE_ALL: MessageId = (0, 0)
 NOWHERE = Cursor(b"", *BEFORE_ALL)
-MOST_PATH = 32
-"""Nodes that a message may have come through."""
 
 
 class ExchangeModel:
@@ -86,7 +84,7 @@ class ExchangeModel:
         for record in decoded(payload):
             if not isinstance(record, EnqueueRun):
                 raise LinkError("what comes over a link is no message")
-            if not all(map(is_node, record.envelope.path)) or len(record.envelope.path) > MOST_PATH:
+            if not all(map(is_node, record.envelope.path)) or len(record.envelope.path) > MOST_HOPS:
                 raise LinkError("messages that came through what is no node, or through too many")
             found.append(record)
         return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from broker.errors import AmqpError, PreconditionFailed
 from broker.model.history.records import Bind, MessageId
 from broker.model.queue.link import OWNER, link_name
+from broker.model.vhost.federation_entries import MOST_HOPS
 from broker.model.vhost.links import Interest, ask_for, asked_for, behind, declare_link, end_link, forgo
 from ha.adapter.federation.feeding import Feeding
 from ha.adapter.federation.interest import changes, interest_of, mark_of
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_INTEREST = 100_000
 """Bindings of one link."""
-MOST_PATH = 32
 
 
 class LinkQueues:
@@ -109,8 +109,8 @@ class LinkQueues:
             feeding.begun = {}
         for record in changes(payload):
             item = interest_of(record)
-            if len(item.path) > MOST_PATH:
-                return f"an interest that came through {len(item.path)} nodes: {MOST_PATH} are the most"
+            if len(item.path) > MOST_HOPS:
+                return f"an interest that came through {len(item.path)} nodes: {MOST_HOPS} are the most"
             if why := self._change(feeding, item, wanted=isinstance(record, Bind)):
                 return why
         if flags & InterestFlag.LAST and feeding.begun is not None:
