@@ -19,6 +19,8 @@ from broker.model.values import ROOT, Scope
 from broker.model.vhost.federation_entries import (
     AGENT,
     CURSOR,
+    HOME,
+    NO_HOME,
     UPSTREAM,
     Cursor,
     FederationAgent,
@@ -26,6 +28,7 @@ from broker.model.vhost.federation_entries import (
     agent_fault,
     agent_of,
     cursor_of,
+    home_of,
     upstream_fault,
     upstream_of,
 )
@@ -34,7 +37,7 @@ from broker.security.identity import HA, User
 from broker.security.password_hashes import is_stored_hash
 
 VHOST, USER, PERMISSION, POLICY = "vhost", "user", "permission", "policy"
-KINDS = (VHOST, USER, PERMISSION, POLICY, UPSTREAM, AGENT, CURSOR)
+KINDS = (VHOST, USER, PERMISSION, POLICY, UPSTREAM, AGENT, CURSOR, HOME)
 """In an order in which entries can be put."""
 PERMISSIONS = ("configure", "write", "read")
 SCOPE = Scope.STORE | Scope.LINK
@@ -90,6 +93,7 @@ class Directory:
         self.agents: dict[tuple[str, str], FederationAgent] = {}
         self.cursors: dict[tuple[str, str], Cursor] = {}
         """By virtual host and name of the agent, as the agents."""
+        self.home = NO_HOME
         self._values: dict[Key, Value] = {}
 
     def value(self, key: Key) -> Value | None:
@@ -115,6 +119,8 @@ class Directory:
                 self.upstreams[vhost, name] = upstream_of(value)
             case "federation-agent":
                 self.agents[vhost, name] = agent_of(value)
+            case "federation-home":
+                self.home = home_of(value)
             case "vhost":
                 self.vhosts[name] = str(value.get("description", ""))
             case "user":
@@ -147,6 +153,8 @@ class Directory:
                 self.upstreams.pop((vhost, name), None)
             case "federation-agent":
                 self.agents.pop((vhost, name), None)
+            case "federation-home":
+                self.home = NO_HOME
             case "vhost":
                 self.vhosts.pop(name, None)
                 self.vhosts.setdefault(ROOT, "")
@@ -198,7 +206,7 @@ class Directory:
         )  # fmt: skip
         same.policies, same._values = dict(self.policies), dict(self._values)
         same.upstreams, same.agents = dict(self.upstreams), dict(self.agents)
-        same.cursors = dict(self.cursors)
+        same.cursors, same.home = dict(self.cursors), self.home
         return same
 
     def policy_for(self, vhost: str, name: str, what: str) -> Policy | None:
@@ -233,7 +241,7 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
     if record.kind not in KINDS:
         raise EntryFault(f"{record.kind!r:.80} is no kind of entry")
     _check_name(record.name, where)
-    if record.kind in (USER, VHOST):
+    if record.kind in (USER, VHOST, HOME):
         if record.vhost:
             raise EntryFault(f"{where}: a {record.kind} is of no virtual host")
     elif record.vhost not in directory.vhosts:
@@ -241,6 +249,7 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
     check = {
         VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy,
         UPSTREAM: _check_federation, AGENT: _check_federation, CURSOR: _check_federation,
+        HOME: _check_federation,
     }[record.kind]  # fmt: skip
     check(record.value, where)
     try:
@@ -287,6 +296,8 @@ def _federation_fault(directory: Directory, record: EntryPut) -> str:
             return "" if there else f"there is no upstream {upstream!r:.300} in its virtual host"
         case "federation-cursor":
             return "the broker itself says how far an agent has taken"
+        case "federation-home":
+            return "the broker itself says whose link queues it has"
     return ""
 
 

@@ -1,4 +1,5 @@
-"""Directory entries of federation: upstreams, agents, and how far each agent has taken. Values and checks.
+"""Directory entries of federation: upstreams, agents, how far each agent has taken, and whose the link queues
+are. Values and checks.
 
 An upstream says where another cluster is, and by which login of the configuration. No entry has a secret. An
 agent belongs to one exchange, and takes from, or gives to, the exchange of the same name at one upstream.
@@ -8,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 
 AT = "@"
 """Between the exchange and the upstream in the name of an agent."""
 UPSTREAM, AGENT, CURSOR = "federation-upstream", "federation-agent", "federation-cursor"
+HOME = "federation-home"
+"""Kind, and name, of the only entry of its kind. It is of no virtual host."""
 MOST_ADDRESSES = 16
 LONGEST_HOST = 255
 LONGEST_NODE = 100
@@ -71,6 +75,26 @@ class Cursor:
         return {"uuid": self.uuid.hex(), "epoch": self.epoch, "sequence": self.sequence}
 
 
+@dataclass(slots=True, frozen=True)
+class Home:
+    """Of link queues. `owner`: the id of the cluster that has them, or of the broker, if that is in none. A
+    broker that was restored from a copy has those of another owner, which may go on with them. So `salt`, the
+    id of the first owner after the last restore, makes other queues of them; "" if there was no restore."""
+
+    owner: str
+    salt: str = ""
+
+    def told(self, uuid: bytes) -> bytes:
+        """The uuid of a link queue, as other nodes hear it."""
+        return sha256(self.salt.encode() + uuid).digest()[: len(uuid)] if self.salt else uuid
+
+    def value(self) -> dict[str, object]:
+        return {"owner": self.owner, "salt": self.salt}
+
+
+NO_HOME = Home("")
+
+
 def agent_name(exchange: str, upstream: str) -> str:
     """Of its entry. No upstream has an `@` in its name."""
     return f"{exchange}{AT}{upstream}"
@@ -105,6 +129,10 @@ def agent_of(value: Value) -> FederationAgent:
 def cursor_of(value: Value) -> Cursor:
     uuid = bytes.fromhex(str(value.get("uuid", "")))
     return Cursor(uuid, _number(value, "epoch", 0), _number(value, "sequence", 0))
+
+
+def home_of(value: Value) -> Home:
+    return Home(str(value.get("owner", "")), str(value.get("salt", "")))
 
 
 def _number(value: Value, key: str, default: int) -> int:

@@ -24,7 +24,7 @@ from broker.model.routing.exchange import Exchange
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
 from broker.model.vhost.directory import POLICY, SCOPE, VHOST, check_change
-from broker.model.vhost.federation_entries import CURSOR, Cursor
+from broker.model.vhost.federation_entries import CURSOR, HOME, Cursor, Home
 from broker.model.vhost.fingerprint import definitions_of, fingerprint_of
 from broker.model.vhost.policies import apply_to_all, policy_names
 from broker.model.vhost.shared import Shared
@@ -278,6 +278,12 @@ class VirtualHosts(Shared):
             record = EntryDelete(CURSOR, vhost, agent, SCOPE)
             self.history.append(record)
             self.directory.apply(record)
+
+    def set_home(self, home: Home) -> None:
+        """Link queues are those of `home` from now on."""
+        record = EntryPut(HOME, "", HOME, home.value(), SCOPE)
+        self.history.append(record)
+        self.directory.apply(record)
 
     def _change(self, record: EntryPut | EntryDelete) -> None:
         ending = self.get(record.name) if isinstance(record, EntryDelete) and record.kind == VHOST else None

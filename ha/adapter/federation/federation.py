@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from broker.model.vhost.federation_entries import FederationAgent, Upstream
+from broker.model.vhost.federation_entries import FederationAgent, Home, Upstream
 from ha.adapter import codes
 from ha.adapter.federation.exchange_model import ExchangeModel
 from ha.adapter.federation.link_queues import LinkQueues
@@ -167,9 +167,24 @@ class Federation:
 
     def serve(self, now: float) -> None:
         """This broker begins to serve. No client has published yet."""
+        self._settle_home()
         self._seen = self._node.vhosts.directory.generation
         self._epoch = self._node.core.epoch
         self._follow_directory(now)
+
+    def _settle_home(self) -> None:
+        """A broker that was alone goes on with its link queues when it founds a cluster. One that was
+        restored from a copy does not: it is a new broker, of no cluster or of a new one."""
+        vhosts, owner, me = self._node.vhosts, self._owner, self._node.me.node_id
+        home = vhosts.directory.home
+        if not self._node.settings.federated.node or home.owner == owner:
+            return
+        known = home.owner in ("", me)
+        vhosts.set_home(Home(owner, home.salt if known else owner))
+
+    @property
+    def _owner(self) -> str:
+        return self._node.core.cluster_id or self._node.me.node_id
 
     def exchange_made(self, vhost: str, exchange: str) -> None:
         """Before anything is published to it."""
@@ -277,7 +292,7 @@ class Federation:
         agent = self._agents[key] = _Agent(entry, (key[0], entry.upstream))
         me: dict[str, Any] = {
             "agent": key[1], "node": node.settings.federated.node,
-            "owner": node.core.cluster_id or node.me.node_id, "name": node.me.name,
+            "owner": self._owner, "name": node.me.name,
             "epoch": node.core.epoch, "paused": entry.paused,
         }  # fmt: skip
         if entry.consume_mode == "all":

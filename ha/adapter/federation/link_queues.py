@@ -74,9 +74,8 @@ class LinkQueues:
             )
             return Refusal(other, patient=True)
         own = asked_for(vhost, queue)
-        return Found(
-            queue.uuid, digest_of(sum(mark_of(wish, behind(each).path) for wish, each in own.items()))
-        )
+        marks = sum(mark_of(wish, behind(each).path) for wish, each in own.items())
+        return Found(queue.uuid, self._node.vhosts.directory.home.told(queue.uuid), digest_of(marks))
 
     def attach(self, uuid: bytes, taken: MessageId) -> None:
         queue = self._node.vhosts.queues_by_uuid[uuid]

@@ -76,7 +76,8 @@ class PushQueue:
         return found.type.value if found is not None and self._queue is not None else ""
 
     def uuid(self) -> bytes:
-        return self._queue.uuid if self._queue is not None else b""
+        home = self._node.vhosts.directory.home
+        return home.told(self._queue.uuid) if self._queue is not None else b""
 
     def attach(self, node: str) -> None:
         queue, exchange = self._queue, self._vhost.exchanges.get(self._agent.exchange)

@@ -118,9 +118,9 @@ class LinkFeeders:
             return
         assert not isinstance(found, Refusal)
         self.feeds[place] = LinkFeed(asked, found.uuid)
-        taken = (asked.taken_epoch, asked.taken) if asked.uuid == found.uuid.hex() else (0, 0)
+        taken = (asked.taken_epoch, asked.taken) if asked.uuid == found.told.hex() else (0, 0)
         self._model.attach(found.uuid, taken)
-        answer = Opened(me.node, me.name, me.epoch, found.uuid.hex(), found.digest)
+        answer = Opened(me.node, me.name, me.epoch, found.told.hex(), found.digest)
         self._wire.send(*place, LinkMethod.OPENED, answer.encode())
 
     def _displace(self, uuid: bytes, asked: Open) -> Refusal:

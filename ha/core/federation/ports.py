@@ -79,7 +79,7 @@ class GiverModel(Protocol):
         """Of the exchange; "" if there is none."""
 
     def uuid(self) -> bytes:
-        """Of the link queue; empty if there is no exchange."""
+        """Of the link queue, as the other node hears it; empty if there is no exchange."""
 
     def attach(self, node: str) -> None:
         """That node takes from now on."""
@@ -120,9 +120,10 @@ class FeederStanding(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A link queue, and the digest of the interest that it has."""
+    """A link queue, its uuid as the other node hears it, and the digest of the interest that it has."""
 
     uuid: bytes
+    told: bytes
     digest: str
 
 
