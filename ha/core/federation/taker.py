@@ -6,27 +6,13 @@ differences, and how far it has taken (`Intake`).
 
 from __future__ import annotations
 
-from broker.model.history.records import Bind, Unbind
 from ha.core.errors import LinkError
 from ha.core.federation.agent import LinkAgent
 from ha.core.federation.intake import Intake
-from ha.core.federation.ports import LinkWire, TakerModel, Wish
-from ha.core.federation.wire import (
-    LARGEST_INTEREST,
-    FeederFrame,
-    InterestFlag,
-    LinkMethod,
-    Open,
-    TakerFrame,
-    digest_of,
-    interest_head,
-    parse_opened,
-    parse_serial,
-)
-from ha.core.wire.link import StreamDecoder, frame
-
-PART = LARGEST_INTEREST // 4
-"""About how many octets of interest go into one frame."""
+from ha.core.federation.ports import LinkWire, TakerModel
+from ha.core.federation.telling import Telling
+from ha.core.federation.wire import FeederFrame, LinkMethod, Open, parse_opened
+from ha.core.wire.link import StreamDecoder
 
 
 class LinkTaker(LinkAgent):
@@ -48,18 +34,14 @@ class LinkTaker(LinkAgent):
         self._limits = limits
         self._drops = drops
         self._decoder = StreamDecoder(FeederFrame)
-        self._known: dict[Wish, Bind] = {}
-        """What the broker upstream was told."""
-        self._marks = 0
-        """The sum of its marks."""
-        self._serial = self._confirmed = 0
+        self._telling = Telling(model, self._send)
 
     def type(self) -> str:
         return self._model.type()
 
     @property
     def whole(self) -> bool:
-        return self._confirmed == self._serial
+        return self._telling.whole
 
     @property
     def taken(self) -> int:
@@ -93,29 +75,14 @@ class LinkTaker(LinkAgent):
         answer = parse_opened(payload)
         self._decoder = StreamDecoder(FeederFrame)
         self._intake.begin(bytes.fromhex(answer.uuid), answer.node)
-        wanted = self._model.wanted(answer.node)
-        marks = sum(self._model.mark(wish, bind) for wish, bind in wanted.items())
-        if digest_of(marks) == answer.digest:
-            self._confirmed = self._serial
-        elif digest_of(self._marks) == answer.digest:
-            known = self._known
-            gone = [bind for wish, bind in known.items() if wanted.get(wish) != bind]
-            self._tell_difference(
-                [bind for wish, bind in wanted.items() if known.get(wish) != bind], gone
-            )  # fmt: skip
-        else:
-            self._tell([*wanted.values()], InterestFlag.FIRST | InterestFlag.LAST)
-        self._known, self._marks = dict(wanted), marks
+        self._telling.begin(answer.node, answer.digest)
 
     def _data(self, payload: bytes) -> None:
         for kind, body in self._decoder.feed(payload):
             if kind is FeederFrame.RUNS:
                 self._intake.runs(body)
-                continue
-            serial, rest = parse_serial(body)
-            if rest or not self._confirmed <= serial <= self._serial:
-                raise LinkError(f"interest {serial} is confirmed, and {self._serial} was told")
-            self._confirmed = serial
+            else:
+                self._telling.confirmed(body)
 
     def _left(self) -> None:
         """What was told counts when the broker upstream has the digest of it."""
@@ -129,52 +96,9 @@ class LinkTaker(LinkAgent):
             return
         if not full and (word := self._intake.word()):
             self._send(word)
-        changes = self._model.changes(self.upstream)
-        if not changes:
-            return
-        new: list[Bind] = []
-        gone: list[Bind] = []
-        for wish, bind in changes.items():
-            known = self._known.get(wish)
-            if known == bind:
-                continue
-            if known is not None:
-                gone.append(known)
-                self._marks -= self._model.mark(wish, known)
-                del self._known[wish]
-            if bind is not None:
-                new.append(bind)
-                self._marks += self._model.mark(wish, bind)
-                self._known[wish] = bind
-        if new or gone:
-            self._tell_difference(new, gone)
+        self._telling.end_tick(self.upstream)
 
     @property
     def interest(self) -> int:
         """Bindings that the broker upstream knows of."""
-        return len(self._known)
-
-    def _tell_difference(self, new: list[Bind], gone: list[Bind]) -> None:
-        """What is new comes before what ends, so that a wish that comes by another path is never without."""
-        self._tell([*new, *map(_unbind, gone)], InterestFlag(0))
-
-    def _tell(self, records: list[Bind | Unbind], flags: InterestFlag) -> None:
-        """In as many frames as it takes."""
-        parts: list[list[bytes]] = [[]]
-        size = 0
-        for record in self._model.encode(records):
-            if parts[-1] and size + len(record) > PART:
-                parts.append([])
-                size = 0
-            parts[-1].append(record)
-            size += len(record)
-        for at, part in enumerate(parts):
-            first = flags & InterestFlag.FIRST if at == 0 else 0
-            last = flags & InterestFlag.LAST if at == len(parts) - 1 else 0
-            self._serial += 1
-            head = interest_head(self._serial, InterestFlag(first | last))
-            self._send(frame(TakerFrame.INTEREST, [head, *part]))
-
-
-def _unbind(bind: Bind) -> Unbind:
-    return Unbind(bind.source, bind.queue, bind.target, bind.routing_key, bind.arguments, vhost=bind.vhost)
+        return len(self._telling.known)
