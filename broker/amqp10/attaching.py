@@ -13,6 +13,7 @@ from proton import Link, Receiver, Sender, Terminus
 from broker.amqp10.incoming import Incoming, IncomingHost
 from broker.amqp10.outgoing import REPLICATION_ID, Outgoing, OutgoingHost
 from broker.authorization import demand, demand_queue
+from broker.model.queue.link import is_link
 from understudy.shared.amqp10.addresses import Address, of_queue, parse
 from understudy.shared.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, Fault
 
@@ -39,9 +40,11 @@ def incoming(links: LinksHost, link: Receiver) -> Incoming:
         target = parse(wanted.address)
         demand(connection, "write", "exchange", target.exchange)
         if target.queue is not None:
-            found = connection.vhost.queues.get(target.queue)  # only consumers need to own an exclusive queue
-            queue = connection.vhost.queue(target.queue, owner=connection if found is None else found.owner)
-            connection.vhost.shared.reconnecting.used(queue)
+            there = connection.vhost.named(target.queue)  # maybe the link queue of the way to another node
+            if there is None or not is_link(there.name):
+                queue, owner = (target.queue, connection) if there is None else (there.name, there.owner)
+                there = connection.vhost.queue(queue, owner=owner)  # only consumers need to own it
+            connection.vhost.shared.reconnecting.used(there)
         else:
             connection.vhost.route(target.exchange, target.key)
         link.target.address = wanted.address

@@ -8,6 +8,7 @@ from typing import Any
 from broker.amqp091.codec.dead_letter import cycles, dead_lettered
 from broker.amqp091.codec.frames import OVERHEAD
 from broker.amqp091.codec.properties import headers_of
+from broker.amqp091.codec.reply_to import reply_to_of, with_reply_to
 from broker.model.queue.removals import Death
 
 
@@ -29,6 +30,12 @@ class Amqp091Format:
 
     def has_copies(self, raw: bytes) -> bool:
         return raw.find(b"CC", 0, int.from_bytes(raw[3:7], "big")) >= 0
+
+    def reply_to(self, raw: bytes) -> str:
+        return reply_to_of(raw)
+
+    def with_reply_to(self, raw: bytes, text: str) -> bytes:
+        return with_reply_to(raw, text)
 
 
 MESSAGE_FORMAT = Amqp091Format()

@@ -7,6 +7,7 @@ policies leave them alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ def push_name(exchange: str, upstream: str) -> str:
 
 def is_link(name: str) -> bool:
     return name.startswith(PREFIX)
+
+
+def path_of(arguments: Mapping[str, object]) -> Path:
+    """The path of an interest, from the arguments of its binding; empty if there is none."""
+    by = arguments.get(BY)
+    return tuple(map(str, by)) if isinstance(by, list) else ()
 
 
 def node_of(queue: QueueContents) -> str:

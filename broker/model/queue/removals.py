@@ -100,6 +100,12 @@ class MessageFormat(Protocol):
     def has_copies(self, raw: bytes) -> bool:
         """Whether its headers may hold further routing keys."""
 
+    def reply_to(self, raw: bytes) -> str:
+        """Where replies are to go; "" if it does not say."""
+
+    def with_reply_to(self, raw: bytes, text: str) -> bytes:
+        """The same message, with replies to go there."""
+
 
 class Opaque:
     """Format of messages that cannot be decoded: all octets are body, and a dead letter is unchanged."""
@@ -118,6 +124,12 @@ class Opaque:
 
     def has_copies(self, raw: bytes) -> bool:
         return False
+
+    def reply_to(self, raw: bytes) -> str:
+        return ""
+
+    def with_reply_to(self, raw: bytes, text: str) -> bytes:
+        return raw
 
 
 OPAQUE = Opaque()

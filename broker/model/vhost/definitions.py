@@ -34,6 +34,7 @@ from broker.model.routing.exchange import (
     check_binding_arguments,
     check_exchange_arguments,
 )
+from broker.model.routing.node_routes import NODES
 from broker.model.routing.publish_route import need_of
 from broker.model.values import ExchangeType, Need, Reason, Scope
 from broker.model.vhost.policies import apply_to_new
@@ -260,7 +261,8 @@ class Definitions(Topology):
         arguments: Arguments | None = None,
         permit: Callable[[str], None] = lambda name: None,
     ) -> Queue:
-        """queue.declare. An empty name makes `amq.gen-...`. The reply waits for `need(queue.scope)`.
+        """queue.declare. An empty name makes `amq.gen-...`, in a net of federated
+        brokers `amq.gen-...@NODE`. The reply waits for `need(queue.scope)`.
 
         `permit` is called once with the queue's name, unless passive; it raises AccessRefused. An abandoned
         exclusive queue goes to the first connection that declares it. Raises NotFound (passive),
@@ -289,6 +291,8 @@ class Definitions(Topology):
         declared.uuid = self.new_uuid()
         if not name:
             declared.name = "amq.gen-" + base64.urlsafe_b64encode(declared.uuid).decode().rstrip("=")
+            if self.shared.node:
+                declared.name += f"@{self.shared.node}"
             permit(declared.name)
         declared.scope = self.hooks.queue_scope(declared)
         self._record(declared)
@@ -444,6 +448,8 @@ class Definitions(Topology):
         """An exchange whose bindings clients may change, or None. Raises AccessRefused."""
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
+        if name == NODES:
+            raise AccessRefused(f"exchange '{NODES}' is for the ways between federated brokers")
         return self.exchanges.get(name)
 
     def _bind(

@@ -15,6 +15,7 @@ from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.history.value_codec import UnsupportedValue, canonical
 from broker.model.patterns import PatternFault, check_pattern, matches
 from broker.model.policy import Policy
+from broker.model.routing.node_routes import NODES
 from broker.model.values import ROOT, Scope
 from broker.model.vhost.federation_entries import (
     AGENT,
@@ -26,6 +27,7 @@ from broker.model.vhost.federation_entries import (
     FederationAgent,
     Upstream,
     agent_fault,
+    agent_name,
     agent_of,
     cursor_of,
     home_of,
@@ -193,6 +195,7 @@ class Directory:
                 if (vhost, agent.upstream) == (change.vhost, change.name)
             ]  # fmt: skip
             of_it = [(kind, change.vhost, name) for name in names for kind in (CURSOR, AGENT)]
+            of_it.append((CURSOR, change.vhost, agent_name(NODES, change.name)))
         elif change.kind == AGENT:
             of_it = [(CURSOR, change.vhost, change.name)]
         of_it = [other for other in of_it if other in self._values]

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
+from broker.model.routing.node_routes import NODES
+
 AT = "@"
 """Between the exchange and the upstream in the name of an agent."""
 UPSTREAM, AGENT, CURSOR = "federation-upstream", "federation-agent", "federation-cursor"
@@ -30,11 +32,13 @@ Value = Mapping[str, object]
 
 @dataclass(slots=True, frozen=True)
 class Upstream:
-    """`login`: in `federation.logins` of the configuration. `vhost`: the virtual host there."""
+    """`login`: in `federation.logins` of the configuration. `vhost`: the virtual host there. `routes`:
+    messages for queues of other nodes (`QUEUE@NODE`) go there and come from there."""
 
     addresses: tuple[str, ...]
     login: str
     vhost: str
+    routes: bool
 
 
 @dataclass(slots=True, frozen=True)
@@ -105,6 +109,11 @@ def received_name(exchange: str, node: str) -> str:
     return f"{exchange}@>{node}"
 
 
+def routes_by(upstream: str) -> FederationAgent:
+    """The agent that an upstream has for `amq.nodes`, without an entry."""
+    return FederationAgent(NODES, upstream, "all", "all", 1, "queue", GIB, None, None, MOST_HOPS, False)
+
+
 # -- read from entries, which were checked before they were put
 
 
@@ -112,7 +121,7 @@ def upstream_of(value: Value) -> Upstream:
     addresses = value.get("addresses")
     return Upstream(
         tuple(map(str, addresses)) if isinstance(addresses, list) else (), str(value.get("login", "")),
-        str(value.get("vhost", "/")),
+        str(value.get("vhost", "/")), value.get("routes") is not False,
     )  # fmt: skip
 
 
@@ -149,7 +158,7 @@ def _optional(value: Value, key: str) -> int | None:
 
 
 def upstream_fault(name: str, value: Value) -> str:
-    if fault := _unknown(value, ("addresses", "login", "vhost")):
+    if fault := _unknown(value, ("addresses", "login", "vhost", "routes")):
         return fault
     if "@" in name or name.startswith(">"):
         return "its name has an '@', which separates an exchange from its upstream, or begins with '>'"
@@ -165,6 +174,8 @@ def upstream_fault(name: str, value: Value) -> str:
         return "login is the name of one of federation.logins of the configuration"
     if not isinstance(vhost, str) or not 0 < len(vhost.encode("utf-8", "replace")) <= 255:
         return "vhost is the name of the virtual host there"
+    if not isinstance(value.get("routes", True), bool):
+        return "routes is true or false"
     return ""
 
 
@@ -182,6 +193,8 @@ def agent_fault(name: str, value: Value) -> str:
         return f"its name is {agent_name(exchange, upstream)!r:.300}, of its exchange and its upstream"
     if not exchange:
         return "the default exchange cannot be federated"
+    if exchange == NODES:
+        return f"exchange '{NODES}' is federated by each upstream that has routes"
     if exchange in ("amq.failover", "amq.peer"):
         return f"exchange '{exchange}' is for the nodes of the pair, and cannot be federated"
     for key, choices in (("consume-mode", MODES), ("forward-mode", FORWARD_MODES), ("on-outage", ON_OUTAGE)):

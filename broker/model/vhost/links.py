@@ -9,19 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, unquote
 
 from broker.errors import PreconditionFailed
-from broker.model.history.records import Envelope, QueueDeclare
+from broker.model.history.records import Envelope, ExchangeDeclare, QueueDeclare
 from broker.model.history.value_codec import UnsupportedValue, canonical
-from broker.model.queue.link import BY, NODE, OWNER, Path, link_name, node_of, push_name
+from broker.model.queue.link import BY, NODE, OWNER, Path, is_link, link_name, path_of, push_name
 from broker.model.queue.queue import Queue
-from broker.model.routing.exchange import Binding, Exchange, check_binding_arguments
+from broker.model.routing.exchange import EVERYWHERE, Binding, Exchange, check_binding_arguments
+from broker.model.routing.node_routes import NODES, parts_of
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import finish
-from broker.model.values import REPLICATE, Reason
+from broker.model.values import REPLICATE, ExchangeType, Reason
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhost import VirtualHost
+
+_QUEUES = "/queues/"
+"""What the address of a queue begins with in AMQP 1.0."""
+_LONGEST = 255
+"""Octets of a `reply-to`."""
 
 Wish = tuple[str, bytes]
 """Routing key and canonical arguments of a binding that a broker downstream wishes."""
@@ -50,6 +57,19 @@ def declare_link(
     return _declare(vhost, exchange, link_name(exchange.name, node), {NODE: node, OWNER: owner, **limits})
 
 
+def declare_nodes(vhost: VirtualHost) -> Exchange:
+    """The exchange of the ways to other nodes."""
+    found = vhost.exchanges.get(NODES)
+    if found is None:
+        declared = ExchangeDeclare(
+            NODES, ExchangeType.DIRECT.value, True, False, True, {}, "all", EVERYWHERE, vhost.name
+        )
+        vhost._record(declared)
+        found = Exchange(declared)
+        vhost.add_exchange(found)
+    return found
+
+
 def declare_push(
     vhost: VirtualHost, exchange: Exchange, upstream: str, limits: Mapping[str, object]
 ) -> Queue:
@@ -71,6 +91,19 @@ def _declare(vhost: VirtualHost, exchange: Exchange, name: str, arguments: dict[
     queue = vhost._make_queue(declared, None)
     vhost.expiries.used(queue)
     return queue
+
+
+def with_global_reply(vhost: VirtualHost, raw: bytes) -> bytes:
+    """A message that leaves the node at which it was published. If replies are to go to a queue of this node,
+    they find it from everywhere. An address of AMQP 1.0 is quoted."""
+    form, node = vhost.removals.format, vhost.shared.node
+    told = form.reply_to(raw)
+    quoted = told.startswith(_QUEUES)
+    name = unquote(told.removeprefix(_QUEUES)) if quoted else told
+    if not name or name not in vhost.queues or parts_of(name)[1] == node:
+        return raw
+    made = _QUEUES + quote(f"{name}@{node}", safe="") if quoted else f"{name}@{node}"
+    return form.with_reply_to(raw, made) if len(made.encode()) <= _LONGEST else raw
 
 
 def asked_for(vhost: VirtualHost, queue: Queue) -> dict[Wish, Binding]:
@@ -114,11 +147,11 @@ def end_link(vhost: VirtualHost, queue: Queue, *, dropped: bool) -> None:
 
 def behind(binding: Binding) -> Interest:
     """What a binding asks for; a link queue's says also through whom."""
-    by = binding.arguments.get(BY)
-    if not isinstance(by, list) or not isinstance(binding.target, Queue) or not node_of(binding.target):
+    path = path_of(binding.arguments) if is_link(binding.target.name) else ()
+    if not path:
         return Interest(binding.routing_key, binding.arguments, ())
     rest = {key: value for key, value in binding.arguments.items() if key != BY}
-    return Interest(binding.routing_key, rest, tuple(map(str, by)))
+    return Interest(binding.routing_key, rest, path)
 
 
 class Arrived(NamedTuple):

@@ -41,6 +41,8 @@ class Shared:
         self.window = WINDOW
         """Messages at the front of each queue that stay in memory."""
         self.generation = 0
+        self.node = ""
+        """The name of this node in a net of federated brokers; "": it is in none."""
         self.directory = Directory()
         self.deleted_queues = DeletedQueues()
         self.queues_by_uuid: dict[bytes, Queue] = {}

@@ -27,6 +27,7 @@ from broker.model.routing.exchange import (
     target_key,
 )
 from broker.model.routing.forward import Forward, forwarded
+from broker.model.routing.node_routes import NODES, best_way, parts_of
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
 from broker.model.values import ExchangeType
@@ -140,6 +141,22 @@ class Topology:
         """The bindings of a queue."""
         return list(self._incoming.get(target_key(queue), {}).values())
 
+    def named(self, key: str, path: Path = ()) -> Queue | None:
+        """Where the default exchange sends a message with that routing key. `QUEUE@NODE` is the queue of that
+        whole name, else the queue of the node, here or by a link queue (`node_routes`)."""
+        found = self.queues.get(key)
+        if found is not None:
+            return None if is_link(key) else found
+        name, node = parts_of(key) if self.shared.node else (key, "")
+        if not node:
+            return None
+        if node == self.shared.node:
+            return self.queues.get(name)
+        ways = self.exchanges.get(NODES)
+        if ways is None:
+            return None
+        return best_way((way for _, found in ways.matcher.match(node, {}) for way in found), path)
+
     # -- routes
 
     def known(self, exchange: str, routing_key: str) -> PublishRoute | None:
@@ -230,8 +247,8 @@ class Topology:
         self.shared.reconnecting.used(source)
         if source.name == "":
             for key in keys:
-                if key in self.queues:
-                    self.shared.reconnecting.used(self.queues[key])
+                if (queue := self.named(key)) is not None:
+                    self.shared.reconnecting.used(queue)
 
     def renewed(self, route: PublishRoute) -> PublishRoute:
         """Look up a stale route again. A one-off route keeps its queues that still exist."""
@@ -279,8 +296,9 @@ class Topology:
                 continue
             targets: list[Queue | Exchange] = []
             if exchange.name == "":
-                targets += [self.queues[key] for key in keys if key in self.queues and not is_link(key)]
-            else:
+                named = (self.named(key, path) for key in keys)
+                targets += [queue for queue in named if queue is not None]
+            elif exchange.name != NODES:
                 for key in keys:
                     for steps, bindings in exchange.matcher.match(key, headers or {}):
                         targets += [binding.target for binding in bindings]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from broker.amqp091.codec.content_check import unreadable
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Bind, EnqueueRun, MessageId, RawRun, Unbind
+from broker.model.routing.node_routes import NODES
 from broker.model.values import Position
 from broker.model.vhost.federation_entries import MOST_HOPS, Cursor
 from broker.model.vhost.links import arrive
@@ -103,7 +104,8 @@ class ExchangeModel:
     def take(self, path: tuple[str, ...], run: EnqueueRun, skip: int, wall_ms: int) -> None:
         envelope = run.envelope
         raws = run.raws.split() if isinstance(run.raws, RawRun) else run.raws
-        exchange = self._vhost.exchanges.get(self._exchange)
+        # What comes by a way to this node goes where the default exchange sends it.
+        exchange = self._vhost.exchanges.get("" if self._exchange == NODES else self._exchange)
         me = self._node.settings.federated.node
         fit = [raw for raw in raws[skip:] if not unreadable([raw])] if unreadable(raws) else raws[skip:]
         self.spoilt += len(raws) - skip - len(fit)
@@ -112,7 +114,7 @@ class ExchangeModel:
         if me in path:
             self.looped += len(fit)
             return
-        if path:
+        if path and self._exchange != NODES:
             self._note_origin(path[0])
         left = envelope.expiration
         if left is not None:

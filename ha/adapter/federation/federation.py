@@ -13,14 +13,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from broker.model.vhost.federation_entries import FederationAgent, Home, Upstream
+from broker.model.routing.node_routes import NODES
+from broker.model.vhost.federation_entries import FederationAgent, Home, Upstream, agent_name, routes_by
 from ha.adapter import codes
 from ha.adapter.federation.exchange_model import ExchangeModel
 from ha.adapter.federation.link_queues import LinkQueues
 from ha.adapter.federation.ports import FederationNode
 from ha.adapter.federation.push_queue import PushQueue
 from ha.adapter.federation.receiving import Origins, ReceivingExchanges
-from ha.adapter.federation.trace import trace
+from ha.adapter.federation.trace import routes, trace
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.mirror.mirrors import dial_failure, is_near, split_address
 from ha.adapter.peering.peering import PeeringKind
@@ -97,6 +98,7 @@ class Federation:
     def __init__(self, node: FederationNode, store: Store) -> None:
         self._node = node
         self._store = store
+        node.vhosts.node = node.settings.federated.node
         self._queues = LinkQueues(node)
         self.feeders = LinkFeeders(self._queues, self)
         exchanges = ReceivingExchanges(node, store, self._queues.standing, self._origins_of)
@@ -248,15 +250,16 @@ class Federation:
 
     def _follow_directory(self, now: float) -> None:
         directory, me = self._node.vhosts.directory, self._node.settings.federated.node
+        entries = self._entries()
         wanted = {
-            key: agent for key, agent in directory.agents.items()
+            key: agent for key, agent in entries.items()
             if me and (agent.consume_mode, agent.forward_mode) != ("none", "none")
             and (key[0], agent.upstream) in directory.upstreams
         }  # fmt: skip
         for key, agent in list(self._agents.items()):
             entry = directory.upstreams.get(agent.upstream)
             if wanted.get(key) != agent.entry or entry != self._upstreams[agent.upstream].entry:
-                self._end(key, agent, now, gone=key not in directory.agents)
+                self._end(key, agent, now, gone=key not in entries)
         used = {(key[0], agent.upstream) for key, agent in wanted.items()}
         for name, upstream in list(self._upstreams.items()):
             if name not in used or directory.upstreams.get(name) != upstream.entry:
@@ -269,6 +272,15 @@ class Federation:
                 self._begin(key, entry_, now)
         for vhost, exchange in {(key[0], agent.entry.exchange) for key, agent in self._agents.items()}:
             self._forward(vhost, exchange)
+
+    def _entries(self) -> dict[Key, FederationAgent]:
+        """All agents, with that for routes of each upstream."""
+        directory = self._node.vhosts.directory
+        routes = {
+            (vhost, agent_name(NODES, name)): routes_by(name)
+            for (vhost, name), upstream in directory.upstreams.items() if upstream.routes
+        }  # fmt: skip
+        return {**directory.agents, **routes}
 
     def _connect(self, entry: Upstream) -> _Upstream:
         node, inbox = self._node, Inbox()
@@ -432,7 +444,7 @@ class Federation:
     # -- for people
 
     def status(self) -> dict[str, Any]:
-        """`node`, `upstreams`, `agents` and `links`: see docs/reference/http-api.md."""
+        """`node`, `upstreams`, `agents`, `routes`, `ways` and `links`: see docs/reference/http-api.md."""
         directory = self._node.vhosts.directory
         return {
             "node": self._node.settings.federated.node,
@@ -444,6 +456,10 @@ class Federation:
                 for (vhost, name), entry in directory.upstreams.items()
             ],
             "agents": [self._line(key, entry) for key, entry in directory.agents.items()],
+            "routes": [line for vhost in self._node.vhosts for line in routes(vhost)],
+            "ways": [
+                self._line(key, entry) for key, entry in self._entries().items() if entry.exchange == NODES
+            ],
             "links": [
                 *self._queues.status(),
                 *(

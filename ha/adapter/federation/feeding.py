@@ -15,11 +15,13 @@ from broker.model.history.records import Entry, MessageId, id_of
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.message_run import group_runs
 from broker.model.queue.requeueing import DeliveredBatch
+from broker.model.routing.node_routes import NODES
 from broker.model.values import Reason
-from broker.model.vhost.links import Wish, asked_for
+from broker.model.vhost.links import Wish, asked_for, with_global_reply
 from ha.core.errors import LinkError
 
 if TYPE_CHECKING:
+    from broker.model.history.records import Envelope
     from broker.model.queue.queue import Queue
     from broker.model.routing.exchange import Exchange
     from broker.model.vhost.vhost import VirtualHost
@@ -126,6 +128,9 @@ class Feeding:
             return f"its exchange '{self.exchange.name}' was deleted"
         return self.gone
 
+    def _outgoing(self, envelope: Envelope, raw: bytes) -> bytes:
+        return raw if envelope.path else with_global_reply(self.vhost, raw)
+
     def read(self) -> list[bytes]:
         """What was handed out in this tick, as encoded runs. What the other broker has already, because the
         word of it was lost, or because it came through it, is let go of."""
@@ -137,6 +142,8 @@ class Feeding:
             self.octets -= sum(len(raw) for _, _, raw in back)
             self.queue.drop(back, Reason.TRANSFERRED)
             fresh = [entry for entry in fresh if id_of(entry) not in gone]
+        if NODES in self.vhost.exchanges:
+            fresh = [(number, kind, self._outgoing(kind, raw)) for number, kind, raw in fresh]
         self.sent += len(fresh)
         self._go_on()
         return [encode_record(run) for run in group_runs(self.queue.uuid, fresh)] if fresh else []

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.errors import AmqpError, PreconditionFailed
-from broker.model.history.records import Bind, MessageId
+from broker.errors import AmqpError
 from broker.model.queue.link import OWNER, link_name
-from broker.model.vhost.federation_entries import MOST_HOPS
-from broker.model.vhost.links import Interest, ask_for, asked_for, behind, declare_link, end_link, forgo
+from broker.model.vhost.links import declare_link, end_link
+from ha.adapter.federation.asking import ask, digest_at, federated
 from ha.adapter.federation.feeding import Feeding
-from ha.adapter.federation.interest import changes, interest_of, mark_of
 from ha.core.federation.ports import FeederStanding, Found
-from ha.core.federation.wire import InterestFlag, Open, Refusal, digest_of
+from ha.core.federation.wire import Open, Refusal
 
 if TYPE_CHECKING:
     from broker.hooks import ExtensionPeer
+    from broker.model.history.records import MessageId
     from ha.adapter.federation.ports import FederationNode
-
-MOST_INTEREST = 100_000
-"""Bindings of one link."""
+    from ha.core.federation.wire import InterestFlag
 
 
 class LinkQueues:
@@ -50,8 +47,8 @@ class LinkQueues:
         if taker is None:
             return Refusal("the connection is gone")
         vhost = self._node.vhosts.get(taker.vhost_name)
-        exchange = vhost.exchanges.get(asked.exchange) if vhost is not None else None
-        if vhost is None or exchange is None or exchange.internal or not exchange.name:
+        exchange = federated(vhost, asked.exchange)
+        if vhost is None or exchange is None:
             return Refusal(
                 f"it has no exchange '{asked.exchange}' to federate; declare it there", patient=True
             )
@@ -73,9 +70,8 @@ class LinkQueues:
                 f"queue '{name}' there"
             )
             return Refusal(other, patient=True)
-        own = asked_for(vhost, queue)
-        marks = sum(mark_of(wish, behind(each).path) for wish, each in own.items())
-        return Found(queue.uuid, self._node.vhosts.directory.home.told(queue.uuid), digest_of(marks))
+        told = self._node.vhosts.directory.home.told(queue.uuid)
+        return Found(queue.uuid, told, digest_at(vhost, queue))
 
     def attach(self, uuid: bytes, taken: MessageId) -> None:
         queue = self._node.vhosts.queues_by_uuid[uuid]
@@ -100,45 +96,7 @@ class LinkQueues:
         return feeding.ended() if feeding is not None else "its link queue was deleted"
 
     def interest(self, uuid: bytes, flags: InterestFlag, payload: bytes) -> str:
-        feeding = self._feeding[uuid]
-        vhost = feeding.vhost
-        if why := feeding.ended():
-            return why
-        if flags & InterestFlag.FIRST:
-            feeding.begun = {}
-        for record in changes(payload):
-            item = interest_of(record)
-            if len(item.path) > MOST_HOPS:
-                return f"an interest that came through {len(item.path)} nodes: {MOST_HOPS} are the most"
-            if why := self._change(feeding, item, wanted=isinstance(record, Bind)):
-                return why
-        if flags & InterestFlag.LAST and feeding.begun is not None:
-            begun, feeding.begun = feeding.begun, None
-            stale = [wish for wish in feeding.held if wish not in begun]
-            forgo(vhost, [feeding.held.pop(wish) for wish in stale])
-        return ""
-
-    def _change(self, feeding: Feeding, item: Interest, *, wanted: bool) -> str:
-        """Returns why it is refused."""
-        wish = item.wish
-        known = feeding.held.get(wish)
-        same = known is not None and behind(known).path == item.path
-        if not wanted:
-            if same:
-                forgo(feeding.vhost, [feeding.held.pop(wish)])
-            return ""
-        if not same:
-            if known is None and len(feeding.held) >= MOST_INTEREST:
-                return f"more than {MOST_INTEREST:,} bindings of one link"
-            try:
-                feeding.held[wish] = ask_for(feeding.vhost, feeding.exchange, feeding.queue, item)
-            except PreconditionFailed as error:
-                return error.text
-            if known is not None:
-                forgo(feeding.vhost, [known])
-        if feeding.begun is not None:
-            feeding.begun[wish] = None
-        return ""
+        return ask(self._feeding[uuid], flags, payload)
 
     def took(self, uuid: bytes, upto: MessageId) -> None:
         self._feeding[uuid].taken(upto)

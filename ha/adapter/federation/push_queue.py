@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.model.routing.forward import Forward
+from broker.model.routing.node_routes import NODES
 from broker.model.vhost.links import declare_push, end_link
+from ha.adapter.federation.asking import ask, digest_at, federated
 from ha.adapter.federation.feeding import Feeding
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from broker.model.vhost.federation_entries import FederationAgent
     from broker.model.vhost.vhost import VirtualHost
     from ha.adapter.federation.ports import FederationNode
+    from ha.core.federation.wire import InterestFlag
 
 
 class PushQueue:
@@ -38,13 +41,13 @@ class PushQueue:
 
     def prepare(self) -> Forward | None:
         """The link queue exists from now on, if the exchange does. Returns where messages go."""
-        exchange = self._vhost.exchanges.get(self._agent.exchange)
-        if exchange is None or exchange.internal:
+        exchange = federated(self._vhost, self._agent.exchange)
+        if exchange is None:
             self._queue = None
             return None
         agent = self._agent
         self._queue = declare_push(self._vhost, exchange, agent.upstream, agent.limits)
-        if agent.on_outage == "drop" and self._feeding is None:
+        if self._asked or (agent.on_outage == "drop" and self._feeding is None):
             return None
         unmatched = agent.forward_mode == "unmatched"
         return Forward(self._queue, self._upstream, unmatched, agent.copy == 0 and not unmatched)
@@ -78,6 +81,17 @@ class PushQueue:
     def uuid(self) -> bytes:
         home = self._node.vhosts.directory.home
         return home.told(self._queue.uuid) if self._queue is not None else b""
+
+    @property
+    def _asked(self) -> bool:
+        """The other end says what it wants, so that nothing else goes there."""
+        return self._agent.exchange == NODES
+
+    def digest(self) -> str:
+        return digest_at(self._vhost, self._queue) if self._asked and self._queue is not None else ""
+
+    def interest(self, flags: InterestFlag, payload: bytes) -> str:
+        return ask(self._feeding, flags, payload) if self._feeding is not None else self.ended()
 
     def attach(self, node: str) -> None:
         queue, exchange = self._queue, self._vhost.exchanges.get(self._agent.exchange)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.errors import AccessRefused
-from broker.model.vhost.federation_entries import received_name
+from broker.model.vhost.federation_entries import MOST_HOPS, received_name
+from ha.adapter.federation.asking import federated
 from ha.adapter.federation.exchange_model import ExchangeModel
 from ha.core.federation.wire import Offer, Refusal
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from broker.store.store import Store
     from ha.adapter.federation.ports import FederationNode
-    from ha.core.federation.ports import FeederStanding, IntakeModel
+    from ha.core.federation.ports import FeederStanding, TakerModel
 
 Origins = dict[str, set[str]]
 
@@ -31,11 +32,11 @@ class ReceivingExchanges:
         self._origins = origins
         self.standing = standing
 
-    def receive(self, peer: int, offered: Offer) -> IntakeModel | Refusal:
+    def receive(self, peer: int, offered: Offer) -> TakerModel | Refusal:
         giver = self._node.hooks.peers.get(peer)
         vhost = self._node.vhosts.get(giver.vhost_name) if giver is not None else None
-        exchange = vhost.exchanges.get(offered.exchange) if vhost is not None else None
-        if giver is None or vhost is None or exchange is None or exchange.internal or not exchange.name:
+        exchange = federated(vhost, offered.exchange)
+        if giver is None or vhost is None or exchange is None:
             why = f"it has no exchange '{offered.exchange}' to federate; declare it there"
             return Refusal(why, patient=True)
         if exchange.type.value != offered.type:
@@ -50,5 +51,5 @@ class ReceivingExchanges:
             return Refusal("the names of the exchange and of the node are too long together", patient=True)
         return ExchangeModel(
             self._node, self._store, vhost, entry, exchange.name, offered.node,
-            self._origins(vhost.name, exchange.name),
+            self._origins(vhost.name, exchange.name), MOST_HOPS if offered.digest else 0,
         )  # fmt: skip

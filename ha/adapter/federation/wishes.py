@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.model.queue.link import node_of
 from broker.model.queue.queue import Queue
+from broker.model.routing.node_routes import NODES
 from broker.model.vhost.links import Interest, Wish, behind
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Wishes:
-    """`me`: this node; `most`: the longest path of an interest that is passed on."""
+    """`me`: this node; `most`: the longest path of an interest that is passed on. Of the exchange of the ways
+    to other nodes, this node wants what is for it, too."""
 
     def __init__(self, vhost: VirtualHost, exchange: str, me: str, most: int) -> None:
         self._vhost = vhost
@@ -27,6 +29,9 @@ class Wishes:
         self._by_wish: dict[Wish, dict[BindingKey, tuple[Interest, str]]] = {}
         """Of each binding: what it asks for, and who takes from its link queue."""
         self._changed: dict[Wish, None] = {}
+        if exchange == NODES:
+            own = Interest(me, {}, ())
+            self._by_wish[own.wish] = {(b"", me, b""): (own, "")}
         found = vhost.exchanges.get(exchange)
         for binding in list(found.bindings.values()) if found is not None else ():
             self._follow(binding, True)

@@ -18,6 +18,7 @@ from ha.core.federation.wire import (
     encode_serial,
     parse_accepted,
     parse_id,
+    parse_interest,
 )
 from ha.core.wire.link import StreamDecoder, frame
 
@@ -37,6 +38,8 @@ class LinkGiver(LinkAgent):
         self._model = model
         self._echo = echo
         self._decoder = StreamDecoder(TakerFrame, LARGEST_INTEREST)
+        self._refusal = ""
+        """Why what the other end wants is refused."""
 
     def type(self) -> str:
         return self._model.type()
@@ -53,6 +56,7 @@ class LinkGiver(LinkAgent):
             self.agent,
             self._model.uuid().hex(),
             self._echo,
+            self._model.digest(),
         )
         return LinkMethod.OFFER, offered.encode()
 
@@ -65,14 +69,25 @@ class LinkGiver(LinkAgent):
     def _begin(self, method: int, payload: bytes) -> None:
         answer = parse_accepted(payload)
         self._decoder = StreamDecoder(TakerFrame, LARGEST_INTEREST)
+        self._refusal = ""
         self._model.attach(answer.node)
         self._model.took((answer.taken_epoch, answer.taken))
 
     def _data(self, payload: bytes) -> None:
         for kind, body in self._decoder.feed(payload):
-            if kind is not TakerFrame.TOOK:
-                raise LinkError("an interest of who is only given to")
-            self._model.took(parse_id(body))
+            if kind is TakerFrame.TOOK:
+                self._model.took(parse_id(body))
+            else:
+                self._interest(body)
+
+    def _interest(self, body: bytes) -> None:
+        """The other end says what it wants."""
+        if not self._model.digest():
+            raise LinkError("an interest of who is only given to")
+        serial, flags, records = parse_interest(body)
+        self._refusal = self._refusal or self._model.interest(flags, records)
+        if not self._refusal:
+            self._send(frame(FeederFrame.INTEREST_OK, [encode_serial(serial)]))
 
     def _left(self) -> None:
         self._model.detach()
@@ -81,7 +96,7 @@ class LinkGiver(LinkAgent):
         """After the flush: what its queue has handed out goes."""
         if self._peer is None:
             return
-        if why := self._model.ended():
+        if why := self._refusal or self._model.ended():
             self.stop(why, now)
         elif records := self._model.read():
             self._send(frame(FeederFrame.RUNS, [encode_serial(self._model.wall_ms()), *records]))

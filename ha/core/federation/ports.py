@@ -53,6 +53,9 @@ class IntakeModel(Protocol):
     def forget(self) -> None:
         """The link is gone for good."""
 
+    def close(self) -> None:
+        """Nobody asks it any more."""
+
 
 class TakerModel(IntakeModel, Protocol):
     """The same, of an exchange that asks for messages."""
@@ -81,6 +84,12 @@ class GiverModel(Protocol):
     def uuid(self) -> bytes:
         """Of the link queue, as the other node hears it; empty if there is no exchange."""
 
+    def digest(self) -> str:
+        """Of the interest that the link queue has; "" if it gets all, whatever the other end wants."""
+
+    def interest(self, flags: InterestFlag, payload: bytes) -> str:
+        """Change what is wanted. Returns why that is refused; LinkError if it cannot be read."""
+
     def attach(self, node: str) -> None:
         """That node takes from now on."""
 
@@ -104,7 +113,7 @@ class ReceiverModel(Protocol):
 
     def standing(self) -> FeederStanding: ...
 
-    def receive(self, peer: int, offered: Offer) -> IntakeModel | Refusal:
+    def receive(self, peer: int, offered: Offer) -> TakerModel | Refusal:
         """The exchange, in the virtual host that the peer has opened."""
 
 

@@ -7,11 +7,13 @@ gives, as a user who may write to the exchange.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from ha.core.errors import LinkError
 from ha.core.federation.feeder import Place, outdone, unfit
 from ha.core.federation.intake import Intake
-from ha.core.federation.ports import IntakeModel, LinkWire, ReceiverModel
+from ha.core.federation.ports import LinkWire, ReceiverModel, TakerModel
+from ha.core.federation.telling import Telling
 from ha.core.federation.wire import (
     Accepted,
     FeederFrame,
@@ -26,10 +28,12 @@ from ha.core.wire.link import StreamDecoder
 
 @dataclass(slots=True)
 class Receiving:
-    """One link by which messages come."""
+    """One link by which messages come. `telling`: what this end wants, if the other end asks for that."""
 
     offered: Offer
+    model: TakerModel
     intake: Intake
+    telling: Telling | None
     decoder: StreamDecoder[FeederFrame] = field(default_factory=lambda: StreamDecoder(FeederFrame))
 
 
@@ -56,11 +60,14 @@ class LinkReceivers:
             return  # it was stopped, and the giver does not know yet
         elif method == LinkMethod.DATA:
             for kind, body in link.decoder.feed(payload):
-                if kind is not FeederFrame.RUNS:
+                if kind is FeederFrame.RUNS:
+                    link.intake.runs(body)
+                elif link.telling is not None:
+                    link.telling.confirmed(body)
+                else:
                     raise LinkError("an interest is confirmed, and none was told")
-                link.intake.runs(body)
         elif method == LinkMethod.STOP:
-            del self.links[place]
+            self._drop(place)
             if parse_refusal(payload).delete:
                 link.intake.forget()
         else:
@@ -69,13 +76,13 @@ class LinkReceivers:
     def lost(self, peer: int) -> None:
         """A connection is gone, whatever it was for."""
         for place in [place for place in self.links if place[0] == peer]:
-            del self.links[place]
+            self._drop(place)
 
     def stop(self) -> None:
         """This broker does not serve any more."""
         why = Refusal(self._model.standing().refusal or "it stops serving")
         for place in list(self.links):
-            del self.links[place]
+            self._drop(place)
             self._wire.send(*place, LinkMethod.STOP, why.encode())
 
     def end_tick(self, *, full: str = "") -> None:
@@ -86,15 +93,21 @@ class LinkReceivers:
         for place, link in list(self.links.items()):
             why = refusal or ("" if link.intake.fits else "its exchange was deleted")
             if why:
-                del self.links[place]
+                self._drop(place)
                 self._wire.send(*place, LinkMethod.STOP, Refusal(why).encode())
-            elif not full and (word := link.intake.word()):
+                continue
+            if not full and (word := link.intake.word()):
                 self._wire.send_pieces(*place, LinkMethod.DATA, word)
+            if link.telling is not None:
+                link.telling.end_tick(link.offered.node)
+
+    def _drop(self, place: Place) -> None:
+        self.links.pop(place).model.close()
 
     def _offered(self, place: Place, offered: Offer) -> None:
         me = self._model.standing()
         refusal = Refusal(me.refusal) if me.refusal else unfit(offered.node, offered.owner, me)
-        model: IntakeModel | None = None
+        model: TakerModel | None = None
         if not refusal.reason:
             found = self._model.receive(place[0], offered)
             if isinstance(found, Refusal):
@@ -106,9 +119,15 @@ class LinkReceivers:
             return
         uuid, intake = bytes.fromhex(offered.uuid), Intake(model)
         intake.begin(uuid, offered.node, echo=offered.echo)
-        self.links[place] = Receiving(offered, intake)
+        telling = Telling(model, partial(self._send, place)) if offered.digest else None
+        self.links[place] = Receiving(offered, model, intake, telling)
         accepted = Accepted(me.node, me.name, *model.settled(uuid))
         self._wire.send(*place, LinkMethod.ACCEPTED, accepted.encode())
+        if telling is not None:
+            telling.begin(offered.node, offered.digest)
+
+    def _send(self, place: Place, parts: list[bytes]) -> None:
+        self._wire.send_pieces(*place, LinkMethod.DATA, parts)
 
     def _displace(self, offered: Offer) -> Refusal:
         """The newest primary of a node gives; an older one that still runs gives way."""
@@ -121,7 +140,7 @@ class LinkReceivers:
                 return Refusal(why, patient=True)
             if refusal := outdone(offered, other):
                 return refusal
-            del self.links[place]
+            self._drop(place)
             said = Refusal(f"{offered.name} gives now")
             self._wire.send(*place, LinkMethod.STOP, said.encode())
         return Refusal("")

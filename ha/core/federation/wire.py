@@ -176,7 +176,9 @@ def parse_refusal(payload: bytes) -> Refusal:
 
 @dataclass(slots=True, frozen=True)
 class Offer:
-    """As `Open`. `uuid`: of the link queue, in hex. `echo`: the messages are to come back to that node."""
+    """As `Open`. `uuid`: of the link queue, in hex. `echo`: the messages are to come back to that node.
+    `digest`: of the interest that the link queue has, where the other end says what it wants; "" where it
+    gets all."""
 
     node: str
     owner: str
@@ -187,6 +189,7 @@ class Offer:
     agent: str
     uuid: str
     echo: bool
+    digest: str = ""
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -200,7 +203,7 @@ def parse_offer(payload: bytes) -> Offer:
             _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
             count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
             one_line(label(document["agent"])), label(document["uuid"]), bool(document["echo"]),
-            count(document["version"]),
+            label(document.get("digest", "")), count(document["version"]),
         )  # fmt: skip
         if len(bytes.fromhex(found.uuid)) != UUID:
             raise ValueError(found.uuid)

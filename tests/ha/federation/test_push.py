@@ -122,10 +122,14 @@ def test_a_giver_that_is_removed_leaves_nothing_behind_at_either_end() -> None:
     net.run(0.5)
     for node in (hub, leaf):
         assert node.vhosts.directory.cursors == {}
-        assert not [name for name in node.vhost.queues if name.startswith("amq.link.")]
+        assert not [name for name in node.vhost.queues if name.startswith("amq.link.x@")]
     net.send("leaf", "k", "2")
     net.run(0.5)
     assert sorted(net.content("hub", "q")) == ["0", "1"]
+    assert net.define(net.serving("leaf"), entry("federation-upstream", "hub", action="delete"))["ok"]
+    net.run(0.5)
+    for node in (hub, leaf):
+        assert not [name for name in node.vhost.queues if name.startswith("amq.link.")]
     assert sorted(net.content("leaf", "q")) == ["0", "1", "2"]
 
 

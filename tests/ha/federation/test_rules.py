@@ -187,7 +187,7 @@ def test_clients_leave_link_queues_alone() -> None:
 def test_an_agent_that_makes_no_sense_is_refused_in_one_line(value: dict[str, Any], said: str) -> None:
     net = two()
     host = net.serving("leaf")
-    net.define(host, entry("federation-upstream", "hub", addresses=["127.0.0.1:1"], login=LOGIN))
+    net.define(host, entry("federation-upstream", "hub", addresses=["127.0.0.1:5000"], login=LOGIN))
     answer = net.define(host, agent("x", "hub", **value))
     assert not answer["ok"] and said in answer["reason"] and "\n" not in answer["reason"]
     assert not net.define(host, agent("x", "nowhere"))["ok"]
