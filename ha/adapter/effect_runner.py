@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never
 from broker.errors import FrameError
 from ha.adapter.announcements import Announcer, announce, show
 from ha.adapter.authority_port import request_of
+from ha.adapter.peering import wire
 from ha.core.effects import (
     AdoptCluster,
     Announce,
@@ -40,7 +41,6 @@ from ha.core.errors import LinkError
 from ha.core.record.authority import FORCED
 from ha.core.wire.link import Method
 from understudy.shared.codes import Coded
-from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from ha.adapter.ledger_port import LedgerPort
     from ha.adapter.peering.peerings import Peerings
     from ha.core.record.in_sync_record import InSyncRecord
-
-CHANNEL = 1
-"""The one channel of a link or management connection."""
 
 
 class ActingNode(Announcer, Protocol):
@@ -79,8 +76,6 @@ class ActingNode(Announcer, Protocol):
 
 
 class EffectRunner:
-    """Knows how to reach a peer, inbound or dialed."""
-
     def __init__(self, node: ActingNode) -> None:
         self._node = node
         self.events: Counter[str] = Counter()
@@ -125,13 +120,14 @@ class EffectRunner:
     def _to_peer(self, effect: SendStream | SendMethod | ClosePeer | ExpelPeer) -> None:
         match effect:
             case SendStream(peer=peer, parts=parts):
-                self._stream(peer, parts)
+                wire.send_pieces(self._node, peer, Method.DATA, parts)
             case SendMethod(peer=peer, method=method, payload=payload):
-                self._send(peer, method, payload)
+                # HAVE is put together again whole, wherever it is cut; the others fit the smallest frame.
+                wire.send_pieces(self._node, peer, method, [payload])
             case ClosePeer(peer=peer, code=code, text=text):
-                self._close(peer, code, text)
+                wire.close(self._node, peer, code, text)
             case ExpelPeer(peer=peer, text=text):
-                self._expel(peer, text)
+                wire.expel(self._node, peer, LinkError.code, text)
             case _:
                 assert_never(effect)
 
@@ -169,40 +165,6 @@ class EffectRunner:
             case _:
                 assert_never(effect)
 
-    def _stream(self, peer: int, parts: list[bytes]) -> None:
-        """Cut the stream into DATA methods of at most a frame each."""
-        inbound = self._node.hooks.peers.get(peer)
-        if inbound is not None:
-            for piece in cut(parts, inbound.extension_room):
-                inbound.send_extension(CHANNEL, Method.DATA, piece)
-
-    def _send(self, peer: int, method: int, payload: bytes) -> None:
-        inbound = self._node.hooks.peers.get(peer)
-        if inbound is not None:
-            inbound.send_extension(CHANNEL, method, payload)
-            return
-        client = self._node.peerings.sender(peer)
-        if client is not None:
-            # HAVE is put together again whole, wherever it is cut; everything else fits the smallest frame.
-            room = client.extension_room if method == Method.HAVE else len(payload)
-            for piece in cut([payload], room):
-                client.send_extension(method, piece)
-
-    def _close(self, peer: int, code: int, text: str) -> None:
-        inbound = self._node.hooks.peers.get(peer)
-        client = self._node.peerings.client(peer)
-        if inbound is not None:
-            inbound.close(code, text)
-        elif client is not None:
-            client.close(code, text)
-
-    def _expel(self, peer: int, text: str) -> None:
-        inbound = self._node.hooks.peers.get(peer)
-        if inbound is not None:
-            inbound.expel(LinkError.code, text)
-        else:
-            self._close(peer, LinkError.code, text)
-
     def _note(self, kind: str, fields: dict[str, Any]) -> None:
         """`view` is the writer's, not the record's."""
         view = fields.pop("view", None)
@@ -215,14 +177,11 @@ class EffectRunner:
         smallest frame: another one must not end this broker."""
         payload = json.dumps(answer).encode()
         if len(payload) <= asker.extension_room:
-            asker.send_extension(CHANNEL, Method.WITNESS_OK, payload)
+            asker.send_extension(wire.CHANNEL, Method.WITNESS_OK, payload)
         else:
             asker.expel(FrameError.code, "FRAME_ERROR - the answer of the witness does not fit a frame")
 
     def manage_ok(self, peer: int, answer: dict[str, Any]) -> None:
         """Answer an operator, in as many frames as it takes; the end of the JSON text is the end of the
         answer."""
-        inbound = self._node.hooks.peers.get(peer)
-        if inbound is not None:
-            for piece in cut([json.dumps(answer).encode()], inbound.extension_room):
-                inbound.send_extension(CHANNEL, Method.MANAGE_OK, piece)
+        wire.send_pieces(self._node, peer, Method.MANAGE_OK, [json.dumps(answer).encode()])

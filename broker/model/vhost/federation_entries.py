@@ -26,6 +26,15 @@ MODES = ("all", "none")
 FORWARD_MODES = ("all", "unmatched", "none")
 ON_OUTAGE = ("queue", "drop")
 GIB = 1 << 30
+AGENT_KEYS = (
+    "exchange", "upstream", "consume-mode", "forward-mode", "copy", "on-outage", "max-length-bytes",
+    "message-ttl", "expires", "max-hops", "paused",
+)  # fmt: skip
+BOUNDS = (
+    ("max-length-bytes", 1, 2**62), ("message-ttl", 0, 2**32 - 1), ("expires", 1, 2**32 - 1),
+    ("max-hops", 1, MOST_HOPS),
+)  # fmt: skip
+"""Of an agent's numbers: the least and the most."""
 
 Value = Mapping[str, object]
 
@@ -180,12 +189,11 @@ def upstream_fault(name: str, value: Value) -> str:
 
 
 def agent_fault(name: str, value: Value) -> str:
-    known = (
-        "exchange", "upstream", "consume-mode", "forward-mode", "copy", "on-outage", "max-length-bytes",
-        "message-ttl", "expires", "max-hops", "paused",
-    )  # fmt: skip
-    if fault := _unknown(value, known):
-        return fault
+    fault = _unknown(value, AGENT_KEYS) or _names_fault(name, value)
+    return fault or _modes_fault(value) or _numbers_fault(value)
+
+
+def _names_fault(name: str, value: Value) -> str:
     exchange, upstream = value.get("exchange"), value.get("upstream")
     if not isinstance(exchange, str) or not isinstance(upstream, str):
         return "exchange and upstream are names"
@@ -197,6 +205,10 @@ def agent_fault(name: str, value: Value) -> str:
         return f"exchange '{NODES}' is federated by each upstream that has routes"
     if exchange in ("amq.failover", "amq.peer"):
         return f"exchange '{exchange}' is for the nodes of the pair, and cannot be federated"
+    return ""
+
+
+def _modes_fault(value: Value) -> str:
     for key, choices in (("consume-mode", MODES), ("forward-mode", FORWARD_MODES), ("on-outage", ON_OUTAGE)):
         found = value.get(key, choices[0] if key == "on-outage" else "none")
         if found not in choices:
@@ -206,15 +218,16 @@ def agent_fault(name: str, value: Value) -> str:
         return f"copy is 0 or 1, not {copy!r:.80}"
     if copy == 0 and value.get("forward-mode", "none") == "none":
         return "copy 0 sends messages upstream only, and forward-mode none sends none there: set one"
-    for key, least, most in (
-        ("max-length-bytes", 1, 2**62), ("message-ttl", 0, 2**32 - 1), ("expires", 1, 2**32 - 1),
-        ("max-hops", 1, MOST_HOPS),
-    ):  # fmt: skip
+    if not isinstance(value.get("paused", False), bool):
+        return "paused is true or false"
+    return ""
+
+
+def _numbers_fault(value: Value) -> str:
+    for key, least, most in BOUNDS:
         number = value.get(key, least)
         if type(number) is not int or not least <= number <= most:
             return f"{key} is a whole number from {least} to {most}, not {number!r:.80}"
-    if not isinstance(value.get("paused", False), bool):
-        return "paused is true or false"
     return ""
 
 

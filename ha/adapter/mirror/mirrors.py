@@ -17,15 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.amqp091.client import NOT_IN_TIME
 from broker.model.queue.origin import follows, origin_of
 from broker.model.values import Position
 from broker.model.vhost.ad_hoc_replica import end_replica
-from broker.security.loopback import is_loopback
 from ha.adapter import codes
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.mirror.mirror_vhost import MirrorVhost
 from ha.adapter.mirror.source_vhost import SourceNode, SourceVhost
+from ha.adapter.peering import wire
+from ha.adapter.peering.addresses import is_near, split_address
+from ha.adapter.peering.dial_faults import dial_failure
 from ha.adapter.peering.peering import PeeringKind
 from ha.core.deadlines import earliest
 from ha.core.membership import Status
@@ -33,7 +34,6 @@ from ha.core.mirror.follower import MirrorFollower, MirrorState
 from ha.core.mirror.source import MirrorSource
 from ha.core.mirror.wire import MirrorMethod
 from understudy.shared.codes import Coded
-from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
@@ -56,7 +56,6 @@ PEERING_IN_CLEAR = (
     "you trust, auth.allow_plain_without_tls"
 )
 UNKNOWN_PEERING = "the configuration of this broker has no peerings.{name}"
-CHANNEL = 1
 Reply = Callable[[dict[str, Any]], None]
 
 
@@ -129,25 +128,11 @@ class QueueMirrors:
         self.send_pieces(peer, method, [payload])
 
     def send_pieces(self, peer: int, method: int, parts: list[bytes]) -> None:
-        inbound = self._node.hooks.peers.get(peer)
-        if inbound is not None:
-            for piece in cut(parts, inbound.extension_room):
-                inbound.send_extension(CHANNEL, method, piece)
-            return
-        client = self._node.peerings.sender(peer)
-        if client is not None:
-            for piece in cut(parts, client.extension_room):
-                client.send_extension(method, piece)
+        wire.send_pieces(self._node, peer, method, parts)
 
     def close(self, peer: int, code: int, text: str) -> None:
-        """Close the connection of a peer for what it sent. A follower gets a line of the log; of a source,
-        the mirror's `error` says it."""
-        inbound = self._node.hooks.peers.get(peer)
-        client = self._node.peerings.client(peer)
-        if inbound is not None:
-            inbound.expel(code, text)
-        elif client is not None:
-            client.close(code, text)
+        """Close the connection of a peer for what it sent. Of a source, the mirror's `error` says it."""
+        wire.expel(self._node, peer, code, text)
 
     # -- the source's end
 
@@ -423,29 +408,9 @@ def _failure(dial: DialFailed, peering: str) -> str:
     return dial_failure(dial, _limit_of(peering))
 
 
-def dial_failure(dial: DialFailed, limit: str) -> str:
-    """Why a dial did not get in, in a sentence. Only the kernel there can say that nothing listens. `limit`:
-    the setting of the time that a login may take."""
-    if dial.unspoken and not (dial.refusal or dial.distrust):
-        slow = f"; over a slow line, set {limit}" if NOT_IN_TIME in dial.unspoken else ""
-        return f"somebody listens there, and is no broker that answers: {dial.unspoken}{slow}"
-    silent = "nobody answers there" if dial.nobody else "no answer comes from there"
-    return dial.refusal or dial.distrust or dial.unresolved or silent
-
-
-def is_near(host: str) -> bool:
-    """Does what is sent there stay on this machine?"""
-    return host.lower() == "localhost" or is_loopback(host)
-
-
 def _is_name(text: object) -> bool:
     """May a queue have this name? JSON can contain text that UTF-8 cannot."""
     try:
         return isinstance(text, str) and 0 < len(text.encode()) < 256 and "\0" not in text
     except UnicodeEncodeError:
         return False
-
-
-def split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,4 +1,5 @@
-"""DialFaults: logs why there is no link with a broker of the pair. Owner: Node.
+"""Why a dial did not get in, in sentences. DialFaults logs why there is no link with a broker of the pair.
+Owner: Node.
 
 It logs a reason once, not at each attempt: again when the reason has changed, or when there was a link in
 between.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.amqp091.client import NOT_IN_TIME
 from ha.adapter import codes
 from ha.adapter.inbox import DialFailed, DialOpen
 from ha.core.election.peers import explained
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
 
     from ha.adapter.inbox import Item
     from understudy.shared.codes import Coded
+
+
+def dial_failure(dial: DialFailed, limit: str) -> str:
+    """Only the kernel there can say that nothing listens. `limit`: the setting of the time that a login may
+    take."""
+    if dial.unspoken and not (dial.refusal or dial.distrust):
+        slow = f"; over a slow line, set {limit}" if NOT_IN_TIME in dial.unspoken else ""
+        return f"somebody listens there, and is no broker that answers: {dial.unspoken}{slow}"
+    silent = "nobody answers there" if dial.nobody else "no answer comes from there"
+    return dial.refusal or dial.distrust or dial.unresolved or silent
 
 
 class DialFaults:

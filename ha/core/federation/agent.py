@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from ha.core.errors import LinkError
 from ha.core.federation.ports import LinkWire
@@ -34,24 +35,31 @@ class AgentState(enum.Enum):
     """There is none of that name here."""
 
 
-class LinkAgent(ABC):
-    """See the module. Time is passed in, in seconds. `stream`: its number on every connection; `agent`: its
-    name; `epoch`: in which this broker serves."""
+@dataclass(slots=True, frozen=True)
+class Opener:
+    """Who opens a link: see `ha.core.federation.wire.Open`. `paused`: an operator has paused the agent."""
 
-    def __init__(
-        self, stream: int, exchange: str, wire: LinkWire, *, agent: str, node: str, owner: str, name: str,
-        epoch: int, paused: bool,
-    ) -> None:  # fmt: skip
-        self.agent = agent
+    node: str
+    owner: str
+    name: str
+    epoch: int
+    agent: str
+    paused: bool
+
+
+class LinkAgent(ABC):
+    """See the module. Time is passed in, in seconds. `stream`: its number on every connection."""
+
+    def __init__(self, stream: int, exchange: str, wire: LinkWire, me: Opener) -> None:
         self.stream = stream
         self.exchange = exchange
-        self.paused = paused
+        self.paused = me.paused
         self.upstream = ""
         """The node at the other end; "" while there is none."""
         self.source = ""
         """Name and address of that broker."""
         self._wire = wire
-        self._me = (node, owner, name, epoch)
+        self._me = me
         self._heard: dict[str, str] = {}
         """The last thing that each address had against it."""
         self._refused_at: frozenset[str] = frozenset()

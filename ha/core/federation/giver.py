@@ -7,7 +7,7 @@ upstream has not taken yet waits in a link queue here, as downstream's does ther
 from __future__ import annotations
 
 from ha.core.errors import LinkError
-from ha.core.federation.agent import LinkAgent
+from ha.core.federation.agent import LinkAgent, Opener
 from ha.core.federation.ports import GiverModel, LinkWire
 from ha.core.federation.wire import (
     LARGEST_INTEREST,
@@ -28,13 +28,9 @@ class LinkGiver(LinkAgent):
     upstream has."""
 
     def __init__(
-        self, stream: int, exchange: str, model: GiverModel, wire: LinkWire, *, agent: str,
-        node: str, owner: str, name: str, epoch: int, echo: bool, paused: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            stream, exchange, wire, agent=agent, node=node, owner=owner, name=name, epoch=epoch,
-            paused=paused,
-        )  # fmt: skip
+        self, stream: int, exchange: str, model: GiverModel, wire: LinkWire, me: Opener, *, echo: bool
+    ) -> None:
+        super().__init__(stream, exchange, wire, me)
         self._model = model
         self._echo = echo
         self._decoder = StreamDecoder(TakerFrame, LARGEST_INTEREST)
@@ -45,19 +41,12 @@ class LinkGiver(LinkAgent):
         return self._model.type()
 
     def _question(self) -> tuple[LinkMethod, bytes]:
-        node, owner, name, epoch = self._me
+        me, model = self._me, self._model
         offered = Offer(
-            node,
-            owner,
-            name,
-            epoch,
-            self.exchange,
-            self._model.type(),
-            self.agent,
-            self._model.uuid().hex(),
+            me.node, me.owner, me.name, me.epoch, self.exchange, model.type(), me.agent, model.uuid().hex(),
             self._echo,
             self._model.digest(),
-        )
+        )  # fmt: skip
         return LinkMethod.OFFER, offered.encode()
 
     def _answered(self, method: int, payload: bytes) -> tuple[str, str]:

@@ -7,7 +7,7 @@ differences, and how far it has taken (`Intake`).
 from __future__ import annotations
 
 from ha.core.errors import LinkError
-from ha.core.federation.agent import LinkAgent
+from ha.core.federation.agent import LinkAgent, Opener
 from ha.core.federation.intake import Intake
 from ha.core.federation.ports import LinkWire, TakerModel
 from ha.core.federation.telling import Telling
@@ -20,14 +20,10 @@ class LinkTaker(LinkAgent):
     this node; `drops`: nothing is kept there while this broker is not connected."""
 
     def __init__(
-        self, stream: int, exchange: str, model: TakerModel, wire: LinkWire, *, agent: str,
-        node: str, owner: str, name: str, epoch: int, members: tuple[str, ...], limits: dict[str, int],
-        drops: bool, paused: bool,
+        self, stream: int, exchange: str, model: TakerModel, wire: LinkWire, me: Opener, *,
+        members: tuple[str, ...], limits: dict[str, int], drops: bool,
     ) -> None:  # fmt: skip
-        super().__init__(
-            stream, exchange, wire, agent=agent, node=node, owner=owner, name=name, epoch=epoch,
-            paused=paused,
-        )  # fmt: skip
+        super().__init__(stream, exchange, wire, me)
         self._model = model
         self._intake = Intake(model)
         self._members = members
@@ -56,11 +52,11 @@ class LinkTaker(LinkAgent):
     # -- the link
 
     def _question(self) -> tuple[LinkMethod, bytes]:
-        node, owner, name, epoch = self._me
+        me = self._me
         uuid = self._model.source_queue()
         taken = self._model.settled(uuid)
         asked = Open(
-            node, owner, name, epoch, self.exchange, self._model.type(), self.agent, self._members,
+            me.node, me.owner, me.name, me.epoch, self.exchange, self._model.type(), me.agent, self._members,
             self._limits, self._drops, uuid.hex(), *taken,
         )  # fmt: skip
         return LinkMethod.OPEN, asked.encode()

@@ -20,7 +20,7 @@ from broker.model.history.records import MessageId
 from ha.core.errors import LinkError
 from ha.core.mirror.wire import one_line
 from ha.core.record.in_sync_record import count, label
-from ha.core.wire.link import UUID, parse_json, to_json
+from ha.core.wire.link import UUID, parse_json, read_json, to_json
 
 VERSION = 1
 """Of the hop's wire."""
@@ -32,6 +32,7 @@ MOST_STREAMS = 1000
 
 MOST_MEMBERS = 16
 
+Document = dict[str, Any]
 _STREAM = struct.Struct(">H")
 _ID = struct.Struct(">QQ")
 _INTEREST = struct.Struct(">QB")
@@ -112,18 +113,18 @@ LIMITS = ("x-max-length-bytes", "x-message-ttl", "x-expires")
 
 
 def parse_open(payload: bytes) -> Open:
-    document = parse_json(payload, "a request for a link")
-    try:
-        limits = {key: count(document["limits"][key]) for key in LIMITS if key in document["limits"]}
-        return Open(
-            _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
-            count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
-            one_line(label(document["agent"])), tuple(map(label, document["members"][:MOST_MEMBERS])), limits,
-            bool(document["drops"]), label(document["uuid"]), count(document["taken_epoch"]),
-            count(document["taken"]), count(document["version"]),
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise LinkError("a request for a link that cannot be read") from error
+    return read_json(payload, "a request for a link", _open_of)
+
+
+def _open_of(document: Document) -> Open:
+    limits = {key: count(document["limits"][key]) for key in LIMITS if key in document["limits"]}
+    return Open(
+        _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
+        count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
+        one_line(label(document["agent"])), tuple(map(label, document["members"][:MOST_MEMBERS])), limits,
+        bool(document["drops"]), label(document["uuid"]), count(document["taken_epoch"]),
+        count(document["taken"]), count(document["version"]),
+    )  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True)
@@ -141,17 +142,14 @@ class Opened:
 
 
 def parse_opened(payload: bytes) -> Opened:
-    document = parse_json(payload, "an answer about a link")
-    try:
-        found = Opened(
-            _name(document["node"]), one_line(label(document["name"])), count(document["epoch"]),
-            label(document["uuid"]), label(document["digest"]),
-        )  # fmt: skip
-        if len(bytes.fromhex(found.uuid)) != UUID:
-            raise ValueError(found.uuid)
-        return found
-    except (KeyError, TypeError, ValueError) as error:
-        raise LinkError("an answer about a link that cannot be read") from error
+    return read_json(payload, "an answer about a link", _opened_of)
+
+
+def _opened_of(document: Document) -> Opened:
+    return Opened(
+        _name(document["node"]), one_line(label(document["name"])), count(document["epoch"]),
+        _uuid(document["uuid"]), label(document["digest"]),
+    )  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True)
@@ -197,19 +195,16 @@ class Offer:
 
 
 def parse_offer(payload: bytes) -> Offer:
-    document = parse_json(payload, "an offer of a link")
-    try:
-        found = Offer(
-            _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
-            count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
-            one_line(label(document["agent"])), label(document["uuid"]), bool(document["echo"]),
-            label(document.get("digest", "")), count(document["version"]),
-        )  # fmt: skip
-        if len(bytes.fromhex(found.uuid)) != UUID:
-            raise ValueError(found.uuid)
-        return found
-    except (KeyError, TypeError, ValueError) as error:
-        raise LinkError("an offer of a link that cannot be read") from error
+    return read_json(payload, "an offer of a link", _offer_of)
+
+
+def _offer_of(document: Document) -> Offer:
+    return Offer(
+        _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
+        count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
+        one_line(label(document["agent"])), _uuid(document["uuid"]), bool(document["echo"]),
+        label(document.get("digest", "")), count(document["version"]),
+    )  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True)
@@ -226,14 +221,14 @@ class Accepted:
 
 
 def parse_accepted(payload: bytes) -> Accepted:
-    document = parse_json(payload, "an answer to an offer")
-    try:
-        return Accepted(
-            _name(document["node"]), one_line(label(document["name"])), count(document["taken_epoch"]),
-            count(document["taken"]),
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise LinkError("an answer to an offer that cannot be read") from error
+    return read_json(payload, "an answer to an offer", _accepted_of)
+
+
+def _accepted_of(document: Document) -> Accepted:
+    return Accepted(
+        _name(document["node"]), one_line(label(document["name"])), count(document["taken_epoch"]),
+        count(document["taken"]),
+    )  # fmt: skip
 
 
 # -- streams and their frames
@@ -297,6 +292,14 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a text")
     return value
+
+
+def _uuid(value: Any) -> str:
+    """Of a queue, in hex."""
+    text = label(value)
+    if len(bytes.fromhex(text)) != UUID:
+        raise ValueError(text)
+    return text
 
 
 def is_node(text: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ha.core.errors import LinkError
 from ha.core.record.in_sync_record import count, label
-from ha.core.wire.link import UUID, VERSION, parse_json, to_json
+from ha.core.wire.link import UUID, VERSION, parse_json, read_json, to_json
 
 MOST_HAVE = 64 << 20
 """Octets of HAVE before a GO: ranges of ids of one queue."""
@@ -72,14 +72,14 @@ class Question:
 
 
 def parse_question(payload: bytes) -> Question:
-    document = parse_json(payload, "a question for a queue")
-    try:
-        return Question(
-            _text(document["queue"]), label(document["uuid"]), label(document["node_id"]),
-            one_line(label(document["name"])), label(document["cluster_id"]), count(document["version"]),
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise LinkError("a question for a queue that cannot be read") from error
+    return read_json(payload, "a question for a queue", _question_of)
+
+
+def _question_of(document: dict[str, Any]) -> Question:
+    return Question(
+        _text(document["queue"]), label(document["uuid"]), label(document["node_id"]),
+        one_line(label(document["name"])), label(document["cluster_id"]), count(document["version"]),
+    )  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,17 +101,17 @@ class SourceAnswer:
 
 
 def parse_answer(payload: bytes) -> SourceAnswer:
-    document = parse_json(payload, "an answer about a queue")
-    try:
-        answer = SourceAnswer(
-            bool(document["ok"]), one_line(_text(document["reason"])), one_line(label(document["name"])),
-            count(document["epoch"]), label(document["uuid"]), bool(document["gone"]),
-            count(document.get("wall_ms", 0)),
-        )  # fmt: skip
-        if answer.ok and len(bytes.fromhex(answer.uuid)) != UUID:
-            raise ValueError(answer.uuid)
-    except (KeyError, TypeError, ValueError) as error:
-        raise LinkError("an answer about a queue that cannot be read") from error
+    return read_json(payload, "an answer about a queue", _answer_of)
+
+
+def _answer_of(document: dict[str, Any]) -> SourceAnswer:
+    answer = SourceAnswer(
+        bool(document["ok"]), one_line(_text(document["reason"])), one_line(label(document["name"])),
+        count(document["epoch"]), label(document["uuid"]), bool(document["gone"]),
+        count(document.get("wall_ms", 0)),
+    )  # fmt: skip
+    if answer.ok and len(bytes.fromhex(answer.uuid)) != UUID:
+        raise ValueError(answer.uuid)
     return answer
 
 

@@ -291,6 +291,19 @@ def parse_json(payload: bytes, what: str = "a link message") -> dict[str, Any]:
     return document
 
 
+Made = TypeVar("Made")
+
+
+def read_json(payload: bytes, what: str, make: Callable[[dict[str, Any]], Made]) -> Made:
+    """What `make` makes of an object. LinkError if it is none, or lacks something, or has something that
+    cannot be right."""
+    document = parse_json(payload, what)
+    try:
+        return make(document)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LinkError(f"{what} that cannot be read") from error
+
+
 Kind = TypeVar("Kind", bound=enum.IntEnum)
 
 

@@ -1,0 +1,296 @@
+"""Agents: the agents of the directory, while this broker serves. Owner: Federation.
+
+Agents are replicated entries, so a promoted backup goes on with them. Each has a `LinkTaker`, a `LinkGiver`,
+or both. They share the connections to their upstream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from broker.model.routing.node_routes import NODES
+from broker.model.vhost.federation_entries import agent_name, routes_by
+from ha.adapter import codes
+from ha.adapter.federation.exchange_model import ExchangeModel
+from ha.adapter.federation.push_queue import PushQueue
+from ha.adapter.federation.upstream_lines import UpstreamLines
+from ha.core.federation.agent import AgentState, Opener
+from ha.core.federation.giver import LinkGiver
+from ha.core.federation.taker import LinkTaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.model.vhost.federation_entries import FederationAgent
+    from broker.store.store import Store
+    from ha.adapter.federation.ports import FederationNode
+    from ha.adapter.federation.receiving import Origins
+    from ha.core.federation.agent import LinkAgent
+    from ha.core.federation.ports import LinkWire
+
+OFF = "the agent neither takes nor gives (consume-mode and forward-mode are none)"
+NONE = ("none", "none")
+Key = tuple[str, str]
+"""Virtual host and name of an entry."""
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """An agent takes, gives, or does both. `told`: state and reason that the log said last."""
+
+    entry: FederationAgent
+    upstream: Key
+    model: ExchangeModel | None = None
+    taker: LinkTaker | None = None
+    push: PushQueue | None = None
+    giver: LinkGiver | None = None
+    told: tuple[AgentState, str] = (AgentState.CONNECTING, "")
+
+    @property
+    def ends(self) -> list[LinkAgent]:
+        return [end for end in (self.taker, self.giver) if end is not None]
+
+    @property
+    def shown(self) -> LinkAgent:
+        """Whose state an operator sees: of two, the one that does not run."""
+        ends = self.ends
+        return next((end for end in ends if end.state is not AgentState.RUNNING), ends[0])
+
+    @property
+    def reason(self) -> str:
+        return self.shown.reason or (self.model.twice if self.model is not None else "")
+
+    def line(self) -> dict[str, Any]:
+        """For people."""
+        end = self.shown
+        line: dict[str, Any] = {"state": end.state.value, "reason": self.reason, "source": end.source}
+        if self.taker is not None and self.model is not None:
+            taker, model = self.taker, self.model
+            line |= {
+                "interest": taker.interest, "taken": taker.taken, "routed": model.routed,
+                "unrouted": model.unrouted, "refused": model.refused, "doubles": taker.doubles,
+                "looped": model.looped, "spoilt": model.spoilt,
+            }  # fmt: skip
+        if self.push is not None:
+            line |= {"waiting": self.push.waiting, "given": self.push.sent}
+        return line
+
+
+class Agents:
+    """`owner`: see `ha.core.federation.wire.Open`; `origins`: by virtual host and exchange."""
+
+    def __init__(
+        self, node: FederationNode, store: Store, wire: LinkWire, owner: Callable[[], str],
+        origins: Callable[[str, str], Origins],
+    ) -> None:  # fmt: skip
+        self._node = node
+        self._store = store
+        self._wire = wire
+        self._owner = owner
+        self._origins = origins
+        self._lines: dict[Key, UpstreamLines] = {}
+        self._all: dict[Key, Agent] = {}
+        self._streams = 0
+
+    # -- the directory
+
+    def follow_directory(self, now: float) -> None:
+        """Begin and end agents as their entries say."""
+        wanted = self._wanted()
+        self._end_unwanted(wanted, now)
+        self._connect({(key[0], entry.upstream) for key, entry in wanted.items()})
+        for key, entry in wanted.items():
+            if key not in self._all and self._node.vhosts.get(key[0]) is not None:
+                self._begin(key, entry, now)
+        for vhost, exchange in {(key[0], agent.entry.exchange) for key, agent in self._all.items()}:
+            self._forward(vhost, exchange)
+
+    def _wanted(self) -> dict[Key, FederationAgent]:
+        if not self._node.settings.federated.node:
+            return {}
+        directory = self._node.vhosts.directory
+        return {
+            key: entry for key, entry in self._entries().items()
+            if (entry.consume_mode, entry.forward_mode) != NONE
+            and (key[0], entry.upstream) in directory.upstreams
+        }  # fmt: skip
+
+    def _entries(self) -> dict[Key, FederationAgent]:
+        """All agents, with that for routes of each upstream."""
+        directory = self._node.vhosts.directory
+        return {**directory.agents, **{
+            (vhost, agent_name(NODES, name)): routes_by(name)
+            for (vhost, name), upstream in directory.upstreams.items() if upstream.routes
+        }}  # fmt: skip
+
+    def _end_unwanted(self, wanted: dict[Key, FederationAgent], now: float) -> None:
+        """Also those that begin anew."""
+        entries, upstreams = self._entries(), self._node.vhosts.directory.upstreams
+        for key, agent in list(self._all.items()):
+            upstream = upstreams.get(agent.upstream)
+            if wanted.get(key) != agent.entry or upstream != self._lines[agent.upstream].entry:
+                self._end(key, agent, now, gone=key not in entries)
+
+    def _connect(self, used: set[Key]) -> None:
+        """Have connections to these upstreams, and no others."""
+        upstreams = self._node.vhosts.directory.upstreams
+        for name, lines in list(self._lines.items()):
+            if name not in used or upstreams.get(name) != lines.entry:
+                lines.close()
+                del self._lines[name]
+        for name in used - self._lines.keys():
+            self._lines[name] = UpstreamLines(self._node, self._wire, upstreams[name])
+
+    def _begin(self, key: Key, entry: FederationAgent, now: float) -> None:
+        agent = self._all[key] = Agent(entry, (key[0], entry.upstream))
+        node = self._node
+        me = Opener(
+            node.settings.federated.node, self._owner(), node.me.name, node.core.epoch, key[1], entry.paused
+        )
+        if entry.consume_mode == "all":
+            self._begin_taking(key, agent, me)
+        if entry.forward_mode != "none":
+            self._begin_giving(key[0], agent, me)
+        for end in agent.ends:
+            self._lines[agent.upstream].join(end, now)
+
+    def _begin_taking(self, key: Key, agent: Agent, me: Opener) -> None:
+        entry, vhost = agent.entry, self._node.vhosts[key[0]]
+        agent.model = ExchangeModel(
+            self._node, self._store, vhost, key[1], entry.exchange, entry.upstream,
+            self._origins(vhost.name, entry.exchange), entry.max_hops,
+        )  # fmt: skip
+        agent.taker = LinkTaker(
+            self._new_stream(), entry.exchange, agent.model, self._wire, me, limits=entry.limits,
+            members=self._members(), drops=entry.on_outage == "drop",
+        )  # fmt: skip
+
+    def _begin_giving(self, vhost: str, agent: Agent, me: Opener) -> None:
+        entry, there = agent.entry, self._node.vhosts[vhost]
+        agent.push = PushQueue(self._node, there, entry, lambda: self._forward(vhost, entry.exchange))
+        agent.giver = LinkGiver(
+            self._new_stream(), entry.exchange, agent.push, self._wire, me, echo=entry.copy == 0
+        )
+
+    def _end(self, key: Key, agent: Agent, now: float, *, gone: bool) -> None:
+        del self._all[key]
+        if agent.model is not None:
+            agent.model.close()
+        for end in agent.ends:
+            end.stop("the agent is removed" if gone else "the agent is set anew", now, delete=gone)
+            self._lines[agent.upstream].leave(end)
+        self._forward(key[0], agent.entry.exchange)
+        if gone and agent.push is not None:
+            agent.push.remove()
+
+    def _members(self) -> tuple[str, ...]:
+        """Ids of the brokers of this node. One of them may have been a node alone before there was a pair."""
+        core, me = self._node.core, self._node.me
+        known = {me.node_id, *core.membership.members}
+        if core.record is not None:
+            known |= {core.record.owner.node_id, *core.record.names}
+        return tuple(sorted(known))
+
+    def _new_stream(self) -> int:
+        self._streams = self._streams % 0xFFFF + 1
+        return self._streams
+
+    # -- where messages go
+
+    def exchange_made(self, vhost: str, exchange: str) -> None:
+        """Before anything is published to it."""
+        if self._pushes(vhost, exchange):
+            self._forward(vhost, exchange)
+
+    def _forward(self, vhost: str, exchange: str) -> None:
+        """Where messages of that exchange go besides its bindings, or instead."""
+        there = self._node.vhosts.get(vhost)
+        if there is None or not self._node.vhosts.serving:
+            return
+        prepared = [push.prepare() for push in self._pushes(vhost, exchange)]
+        there.set_forwards(exchange, tuple(forward for forward in prepared if forward is not None))
+
+    def _pushes(self, vhost: str, exchange: str) -> list[PushQueue]:
+        return [
+            agent.push for key, agent in self._all.items()
+            if key[0] == vhost and agent.entry.exchange == exchange and agent.push is not None
+        ]  # fmt: skip
+
+    # -- ticks
+
+    def tick(self, now: float) -> None:
+        """Take what came from upstreams."""
+        for lines in self._lines.values():
+            lines.hear(now)
+        for agent in self._all.values():
+            for end in agent.ends:
+                end.timers(now)
+            self._tell(agent)
+
+    def _tell(self, agent: Agent) -> None:
+        """Log each change."""
+        end = agent.shown
+        stands = (end.state, agent.reason)
+        if agent.told == stands or end.state is AgentState.STARTING:
+            return
+        agent.told = stands
+        source = f", with {end.source}" if end.source else ""
+        why = f": {stands[1]}" if stands[1] else source
+        self._node.log(
+            codes.AGENT_STATE.say(
+                exchange=agent.entry.exchange, upstream=agent.entry.upstream, state=end.state.value, why=why
+            )
+        )
+
+    def end_tick(self, now: float, *, full: str) -> None:
+        """History is flushed. `full`: why this broker can take no more for now."""
+        for agent in self._all.values():
+            if agent.taker is not None:
+                agent.taker.end_tick(full=full)
+            if agent.giver is not None and not self._node.broker.input_paused:
+                agent.giver.end_tick(now)
+
+    @property
+    def hungry(self) -> bool:
+        """There is more to give, and room for it."""
+        return any(agent.push is not None and agent.push.hungry for agent in self._all.values())
+
+    def deadlines(self) -> list[float | None]:
+        return [end.next_deadline() for agent in self._all.values() for end in agent.ends]
+
+    def rest(self) -> None:
+        """This broker stops serving."""
+        for lines in self._lines.values():
+            lines.close()
+        for agent in self._all.values():
+            if agent.model is not None:
+                agent.model.close()
+        self._lines, self._all = {}, {}
+
+    # -- for people
+
+    def status(self) -> list[dict[str, Any]]:
+        return [self._line(key, entry) for key, entry in self._node.vhosts.directory.agents.items()]
+
+    def ways(self) -> list[dict[str, Any]]:
+        """The agents for routes."""
+        return [self._line(key, entry) for key, entry in self._entries().items() if entry.exchange == NODES]
+
+    def _line(self, key: Key, entry: FederationAgent) -> dict[str, Any]:
+        agent = self._all.get(key)
+        line: dict[str, Any] = {
+            "exchange": entry.exchange, "vhost": key[0], "upstream": entry.upstream,
+            "consume_mode": entry.consume_mode, "forward_mode": entry.forward_mode, "copy": entry.copy,
+            "state": "off", "reason": self._why_none(entry), "source": "", "interest": 0, "taken": 0,
+            "routed": 0, "unrouted": 0, "refused": 0, "doubles": 0, "looped": 0, "spoilt": 0, "waiting": 0,
+            "given": 0,
+        }  # fmt: skip
+        return line if agent is None else line | agent.line()
+
+    def _why_none(self, entry: FederationAgent) -> str:
+        if not self._node.settings.federated.node:
+            return "this broker has no federation.node"
+        if not self._node.vhosts.serving:
+            return f"{self._node.me.name} does not serve"
+        return OFF if (entry.consume_mode, entry.forward_mode) == NONE else ""
