@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ha.core.errors import LinkError
-from ha.core.federation.feeder import Place, outdone, unfit
 from ha.core.federation.intake import Intake
-from ha.core.federation.ports import LinkWire, ReceiverModel, TakerModel
+from ha.core.federation.ports import FeederStanding, LinkWire, ReceiverModel, TakerModel
+from ha.core.federation.served import Place, ServedLinks, outdone, unfit
 from ha.core.federation.telling import Telling
 from ha.core.federation.wire import (
     Accepted,
@@ -21,7 +21,6 @@ from ha.core.federation.wire import (
     Offer,
     Refusal,
     parse_offer,
-    parse_refusal,
 )
 from ha.core.wire.link import StreamDecoder
 
@@ -37,53 +36,12 @@ class Receiving:
     decoder: StreamDecoder[FeederFrame] = field(default_factory=lambda: StreamDecoder(FeederFrame))
 
 
-class LinkReceivers:
-    """Call `hear` as peers send, and `end_tick` after each flush."""
+class LinkReceivers(ServedLinks[Receiving]):
+    """See the module."""
 
     def __init__(self, model: ReceiverModel, wire: LinkWire) -> None:
+        super().__init__(wire, LinkMethod.OFFER)
         self._model = model
-        self._wire = wire
-        self.links: dict[Place, Receiving] = {}
-
-    def has(self, peer: int, stream: int) -> bool:
-        return (peer, stream) in self.links
-
-    def hear(self, peer: int, method: int, stream: int, payload: bytes) -> None:
-        """One method of a giver. LinkError if it cannot be right."""
-        place = (peer, stream)
-        link = self.links.get(place)
-        if method == LinkMethod.OFFER:
-            if link is not None:
-                raise LinkError(f"stream {stream} is open already")
-            self._offered(place, parse_offer(payload))
-        elif link is None:
-            return  # it was stopped, and the giver does not know yet
-        elif method == LinkMethod.DATA:
-            for kind, body in link.decoder.feed(payload):
-                if kind is FeederFrame.RUNS:
-                    link.intake.runs(body)
-                elif link.telling is not None:
-                    link.telling.confirmed(body)
-                else:
-                    raise LinkError("an interest is confirmed, and none was told")
-        elif method == LinkMethod.STOP:
-            self._drop(place)
-            if parse_refusal(payload).delete:
-                link.intake.forget()
-        else:
-            raise LinkError(f"method {method} from a broker downstream")
-
-    def lost(self, peer: int) -> None:
-        """A connection is gone, whatever it was for."""
-        for place in [place for place in self.links if place[0] == peer]:
-            self._drop(place)
-
-    def stop(self) -> None:
-        """This broker does not serve any more."""
-        why = Refusal(self._model.standing().refusal or "it stops serving")
-        for place in list(self.links):
-            self._drop(place)
-            self._wire.send(*place, LinkMethod.STOP, why.encode())
 
     def end_tick(self, *, full: str = "") -> None:
         """After the flush. `full`: why this broker can take no more for now."""
@@ -93,18 +51,34 @@ class LinkReceivers:
         for place, link in list(self.links.items()):
             why = refusal or ("" if link.intake.fits else "its exchange was deleted")
             if why:
-                self._drop(place)
-                self._wire.send(*place, LinkMethod.STOP, Refusal(why).encode())
+                self._stop(place, Refusal(why))
                 continue
             if not full and (word := link.intake.word()):
                 self._wire.send_pieces(*place, LinkMethod.DATA, word)
             if link.telling is not None:
                 link.telling.end_tick(link.offered.node)
 
-    def _drop(self, place: Place) -> None:
-        self.links.pop(place).model.close()
+    # -- inside
 
-    def _offered(self, place: Place, offered: Offer) -> None:
+    def _standing(self) -> FeederStanding:
+        return self._model.standing()
+
+    def _left(self, link: Receiving, *, delete: bool = False, lost: bool = False) -> None:
+        link.model.close()
+        if delete:
+            link.intake.forget()
+
+    def _data(self, place: Place, link: Receiving, payload: bytes) -> None:
+        for kind, body in link.decoder.feed(payload):
+            if kind is FeederFrame.RUNS:
+                link.intake.runs(body)
+            elif link.telling is not None:
+                link.telling.confirmed(body)
+            else:
+                raise LinkError("an interest is confirmed, and none was told")
+
+    def _open(self, place: Place, payload: bytes) -> None:
+        offered = parse_offer(payload)
         me = self._model.standing()
         refusal = Refusal(me.refusal) if me.refusal else unfit(offered.node, offered.owner, me)
         model: TakerModel | None = None
@@ -140,7 +114,5 @@ class LinkReceivers:
                 return Refusal(why, patient=True)
             if refusal := outdone(offered, other):
                 return refusal
-            self._drop(place)
-            said = Refusal(f"{offered.name} gives now")
-            self._wire.send(*place, LinkMethod.STOP, said.encode())
+            self._stop(place, Refusal(f"{offered.name} gives now"))
         return Refusal("")
