@@ -12,10 +12,13 @@ from typing import Any
 import click
 
 from broker.model.vhost.federation_entries import AGENT, UPSTREAM, agent_name
+from understudy.cli.federate_net import attach, map_net, traced
+from understudy.cli.federate_options import agent_options, agent_settings
 from understudy.cli.node import rows, wide_console
 from understudy.cli.options import Wrong, broker_options
 from understudy.cli.primary import PrimaryBroker, vhost_option
 from understudy.definitions.parse import VHOST
+from understudy.federation.route import Visit
 from understudy.shared.addresses import parse_addresses
 
 FEDERATION = "federation"
@@ -29,6 +32,10 @@ def federate() -> None:
     An upstream is that broker. An agent belongs to one exchange, and takes what this exchange is bound for
     from the exchange of the same name there. Only this side is configured.
     """
+
+
+federate.add_command(map_net)
+federate.add_command(attach)
 
 
 @federate.command()
@@ -59,66 +66,13 @@ def upstream(
 
 @federate.command()
 @click.option("--exchange", required=True, help="The exchange, here and there.")
-@click.option("--upstream", "upstream_name", required=True, metavar="NAME", help="An upstream.")
-@click.option(
-    "--consume-mode",
-    type=click.Choice(("all", "none")),
-    default="all",
-    show_default=True,
-    help="all: take what the exchange here is bound for.",
-)
-@click.option(
-    "--forward-mode",
-    type=click.Choice(("all", "unmatched", "none")),
-    default="none",
-    show_default=True,
-    help="all: give what is published here; unmatched: what no binding here matches.",
-)
-@click.option(
-    "--copy",
-    type=click.IntRange(0, 1),
-    default=1,
-    show_default=True,
-    help="0: what is given goes to no binding here.",
-)
-@click.option(
-    "--on-outage",
-    type=click.Choice(("queue", "drop")),
-    default="queue",
-    show_default=True,
-    help="drop: nothing is kept while the line is down.",
-)
-@click.option(
-    "--max-length-bytes",
-    type=click.IntRange(min=1),
-    help="Octets that may wait for the line; the oldest are dropped. Default: 1 GiB.",
-)
-@click.option("--message-ttl", type=click.IntRange(min=0), help="Milliseconds that a message may wait.")
-@click.option(
-    "--expires",
-    type=click.IntRange(min=1),
-    help="Milliseconds after which the upstream forgets a link that nobody uses. Default: never.",
-)
-@click.option(
-    "--max-hops", type=click.IntRange(1, 32), help="Brokers that an interest may pass through. Default: 8."
-)
+@agent_options
 @vhost_option
 @broker_options
-def agent(
-    exchange: str, upstream_name: str, consume_mode: str, forward_mode: str, copy: int,
-    on_outage: str, max_length_bytes: int | None, message_ttl: int | None, expires: int | None,
-    max_hops: int | None, vhost: str, **broker: Any,
-) -> None:  # fmt: skip
+def agent(exchange: str, upstream_name: str, vhost: str, **options: Any) -> None:
     """Add the agent of EXCHANGE for an upstream, or change it."""
-    value: dict[str, Any] = {
-        "exchange": exchange, "upstream": upstream_name, "consume-mode": consume_mode,
-        "forward-mode": forward_mode, "copy": copy, "on-outage": on_outage,
-    }  # fmt: skip
-    limits = {
-        "max-length-bytes": max_length_bytes, "message-ttl": message_ttl, "expires": expires,
-        "max-hops": max_hops,
-    }  # fmt: skip
-    value |= {key: number for key, number in limits.items() if number is not None}
+    settings, broker = agent_settings(options)
+    value = {"exchange": exchange, "upstream": upstream_name, **settings}
     node = PrimaryBroker(**broker)
     name = agent_name(exchange, upstream_name)
     node.change("put", AGENT, vhost, name, value, f"exchange {exchange!r} has an agent for {upstream_name!r}")
@@ -179,12 +133,21 @@ def _set_paused(exchange: str, upstream: str, vhost: str, broker: dict[str, Any]
 @federate.command()
 @click.argument("exchange")
 @click.argument("key")
+@click.option("--net", is_flag=True, help="Go on from node to node, as far as these can be asked.")
 @vhost_option
 @broker_options
-def trace(exchange: str, key: str, vhost: str, **broker: Any) -> None:
+def trace(exchange: str, key: str, net: bool, vhost: str, **broker: Any) -> None:
     """Show where a message to EXCHANGE with the routing key KEY would go from here: to which queues, to which
-    nodes downstream and by which of their bindings, to which upstreams."""
+    nodes downstream and by which of their bindings, to which upstreams.
+
+    With --net, `hop` says how many nodes it has come through. The other nodes are asked with the same user
+    and password.
+    """
     node = PrimaryBroker(**broker)
+    if net:
+        login = (broker["user"], broker["password"], broker["timeout"])
+        node.show("steps", traced(node, login, Visit("", vhost, exchange), key))
+        return
     answer = node.told(f"{FEDERATION}-trace", {"vhost": vhost, "exchange": exchange, "key": key})
     node.show("steps", answer["steps"])
 

@@ -150,6 +150,11 @@ def address_value(ctx: click.Context, _param: click.Parameter, value: str) -> Ho
         raise click.BadParameter(str(error)) from None
 
 
+def address_values(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[HostPort]:
+    """Option callback: `address_value` of each."""
+    return [address_value(ctx, param, value) for value in values]
+
+
 def given_tls(ctx: click.Context) -> ClientTls:
     """The files that `tls_options` received."""
     ca, certificate, key = (ctx.meta.get(f"understudy.{name}") for name, _ in _TLS_FILES)
@@ -195,12 +200,16 @@ def broker_options(function: Function) -> Function:
 
 
 def node_options(function: Function) -> Function:
-    """`-b`, `--tls-...`, `--user`, `--password`, `--timeout`: for commands that connect to one node."""
+    """`-b` and `login_options`: for commands that connect to one node."""
+    return click.option(
+        "-b", "--broker", "address", metavar="[amqps://]HOST[:PORT]", callback=address_value,
+        default="127.0.0.1:5672", show_default=True, help="The node to ask.",
+    )(login_options(function))  # fmt: skip
+
+
+def login_options(function: Function) -> Function:
+    """`--tls-...`, `--user`, `--password`, `--timeout`."""
     options = (
-        click.option(
-            "-b", "--broker", "address", metavar="[amqps://]HOST[:PORT]", callback=address_value,
-            default="127.0.0.1:5672", show_default=True, help="The node to ask.",
-        ),
         click.option(
             "--user", envvar="UNDERSTUDY_USER", default="guest", show_default=True, callback=text_value,
             help="An administrator. [env: UNDERSTUDY_USER]",

@@ -38,11 +38,15 @@ class PrimaryBroker:
         self._form = form
 
     def told(self, command: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Its answer to a question."""
-        answer = question(self.address, command, *self._login, args)
+        """Its answer to a question. Raises Failed if it refuses."""
+        answer = self.asked(command, args)
         if not answer.get("ok"):
             raise Failed(refusal_of(answer).about(f"{self.address}"))
         return answer
+
+    def asked(self, command: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Its answer to a question, or its refusal."""
+        return question(self.address, command, *self._login, args)
 
     def listing(self, kind: str, command: str = LISTING) -> list[dict[str, Any]]:
         found = self.told(command).get(kind, [])
@@ -63,22 +67,27 @@ class PrimaryBroker:
     def change(self, action: str, kind: str, vhost: str, name: str, value: dict[str, Any], done: str) -> bool:
         """Make one change, and print it. Returns whether anything changed. `done`: the sentence for the new
         state."""
-        change = {"action": action, "kind": kind, "vhost": vhost, "name": name, "value": value}
-        answer = self._ask(change)
-        if not answer.get("ok"):
-            refused = answer.get("refused", False)
-            raise (Wrong if refused else Failed)(refusal_of(answer).about(f"{self.address}"))
-        changed = bool(answer.get("changed"))
+        changed = self.change_all(
+            [{"action": action, "kind": kind, "vhost": vhost, "name": name, "value": value}]
+        )
         if action == "put" or changed:
             self._tell(changed, done if changed else f"{done} already")
         return changed
 
-    def _ask(self, change: dict[str, Any]) -> dict[str, Any]:
+    def change_all(self, changes: list[dict[str, Any]]) -> bool:
+        """Make these changes, all or none, and print nothing. Returns whether anything changed."""
+        answer = self._ask(changes)
+        if not answer.get("ok"):
+            refused = answer.get("refused", False)
+            raise (Wrong if refused else Failed)(refusal_of(answer).about(f"{self.address}"))
+        return bool(answer.get("changed"))
+
+    def _ask(self, changes: list[dict[str, Any]]) -> dict[str, Any]:
         """The answer. If the broker goes away before it answers, it may have made the change."""
         user, password, timeout = self._login
         try:
             return ask(
-                self.address, DEFINE, {"changes": [change]}, user=user, password=password, timeout=timeout
+                self.address, DEFINE, {"changes": changes}, user=user, password=password, timeout=timeout
             )
         except TooLarge as error:
             raise Failed(error.said) from None

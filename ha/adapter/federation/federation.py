@@ -175,14 +175,18 @@ class Federation:
         }  # fmt: skip
 
     def trace(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Where a message to `exchange` in `vhost` with the routing key `key` would go."""
+        """Where a message to `exchange` in `vhost` with the routing key `key` would go, which has come by the
+        nodes in `by`."""
         vhost, exchange, key = (args.get(name) for name in ("vhost", "exchange", "key"))
+        by = args.get("by", [])
         there = self._node.vhosts.get(vhost) if isinstance(vhost, str) else None
         found = there.exchanges.get(exchange) if there is not None and isinstance(exchange, str) else None
         if there is None or found is None or not exchange or not isinstance(key, str):
             fault = f"there is no exchange {exchange!r:.300} in virtual host {vhost!r:.300}"
             return codes.BAD_ARGUMENTS.say(fault=fault).answer()
-        return {"ok": True, "reason": "", "steps": trace(there, found, key)}
+        if not isinstance(by, list) or not all(isinstance(node, str) for node in by):
+            return codes.BAD_ARGUMENTS.say(fault="'by' is a list of nodes").answer()
+        return {"ok": True, "reason": "", "steps": trace(there, found, key, tuple(by))}
 
     def _vhost_of(self, peer: int) -> str:
         there = self._node.hooks.peers.get(peer)

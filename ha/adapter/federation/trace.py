@@ -1,10 +1,10 @@
-"""Where a message that a client publishes here would go, and which bindings cause it. For people; pure."""
+"""Where a message would go from here, and which bindings cause it. For people; pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.model.queue.link import node_of
+from broker.model.queue.link import Path, node_of
 from broker.model.queue.queue import Queue
 from broker.model.routing.forward import forwarded
 from broker.model.routing.node_routes import NODES, best_way
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 HEADERS = "headers decide"
 
 
-def trace(vhost: VirtualHost, exchange: Exchange, key: str) -> list[dict[str, Any]]:
-    """A line for each step: `from` (an exchange), `to` (`queue`, `exchange`, `node` or `upstream`), `name`,
-    `binding` (the key that matches) and `path` (the nodes that the interest came through, the nearest
-    last)."""
+def trace(vhost: VirtualHost, exchange: Exchange, key: str, by: Path = ()) -> list[dict[str, Any]]:
+    """`by`: the nodes that the message came through; it goes to none of them. Returns a line for each step:
+    `from` (an exchange), `to` (`queue`, `exchange`, `node` or `upstream`), `name`, `binding` (the key that
+    matches) and `path` (the nodes that the interest came through, the nearest last)."""
     lines: list[dict[str, Any]] = []
     seen, to_visit = {exchange.name}, [exchange]
     while to_visit:
@@ -32,13 +32,13 @@ def trace(vhost: VirtualHost, exchange: Exchange, key: str) -> list[dict[str, An
         bindings = [binding for _, found in source.matcher.match(key, {}) for binding in found]
         targets: list[Queue | Exchange] = [binding.target for binding in bindings]
         forwards = vhost.forwards.get(source.name, ())
-        kept = forwarded(forwards, targets, ()) if forwards else targets
+        kept = forwarded(forwards, targets, by) if forwards else targets
         for forward in forwards:
             if forward.queue in kept:
                 upstream = forward.queue.name.rpartition("@>")[2]
                 lines.append(_line(source, "upstream", upstream, "unmatched" if forward.unmatched else "all"))
         for binding in bindings:
-            if binding.target in kept:
+            if binding.target in kept and not _been(binding.target, by):
                 lines.append(_of(source, binding))
                 if not isinstance(binding.target, Queue) and binding.target.name not in seen:
                     seen.add(binding.target.name)
@@ -61,6 +61,11 @@ def routes(vhost: VirtualHost) -> list[dict[str, Any]]:
                 path = reversed(behind(binding).path)
                 best.append({"vhost": vhost.name, "node": node, "queue": queue.name, "path": " ".join(path)})
     return best
+
+
+def _been(target: Queue | Exchange, by: Path) -> bool:
+    """Is it the link queue of a node that the message came through?"""
+    return isinstance(target, Queue) and node_of(target) in by
 
 
 def _of(source: Exchange, binding: Binding) -> dict[str, Any]:

@@ -33,7 +33,7 @@ GROUPS = {
     "policy": ("list", "set", "clear"), "quarantine": ("list", "show", "republish"),
     "agent": ("install", "metadata"), "deploy": ("list", "show"),
     "ledger": ("check", "compact", "prune", "convert"),
-    "federate": ("upstream", "agent", "list", "pause", "resume", "remove", "trace"),
+    "federate": ("upstream", "agent", "list", "pause", "resume", "remove", "trace", "map", "attach"),
 }  # fmt: skip
 EACH = [[name] for name in _COMMANDS] + [[name, inner] for name in GROUPS for inner in GROUPS[name]]
 
@@ -41,13 +41,15 @@ NODE = [
     ["status"], ["status", "--expect", "standalone"], ["ready"], ["query"], ["ping"],
     ["definitions", "export"], ["vhost", "list"], ["user", "list"], ["permission", "list"],
     ["policy", "list"], ["replicate", "--list"], ["federate", "list"],
-    ["federate", "trace", "amq.topic", "k"],
+    ["federate", "trace", "amq.topic", "k"], ["federate", "trace", "--net", "amq.topic", "k"],
+    ["federate", "map"],
 ]  # fmt: skip
 """What a node on its own answers with success."""
 REFUSED = [
     ["status", "--expect", "ready"], ["demote"], ["switchover"], ["replicate", "--stop", "none"],
     ["vhost", "delete", "none"], ["user", "delete", "none"], ["permission", "clear", "none"],
     ["policy", "clear", "none"], ["federate", "trace", "none", "k"],
+    ["federate", "attach", "^none$", "--upstream", "hub"],
     ["federate", "pause", "x", "none"], ["federate", "resume", "x", "none"],
     ["federate", "remove", "agent", "x", "none"], ["federate", "remove", "upstream", "none"],
 ]  # fmt: skip
@@ -71,6 +73,7 @@ FILES: list[tuple[list[str], int]] = [
     (["policy", "set", "all", ".*", "{{"], WRONG),
     (["federate", "upstream", "hub", "--addresses", "nowhere", "--login", "net"], WRONG),
     (["federate", "list", "--links", "--upstreams"], WRONG),
+    (["federate", "attach", "(", "--upstream", "hub"], WRONG),
     (["definitions", "import", "{garbage}"], WRONG),
     (["definitions", "import", "{absent}"], WRONG),
     (["quarantine", "list", "{empty}"], WRONG),

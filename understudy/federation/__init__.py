@@ -1,0 +1,1 @@
+"""The whole net of federated brokers, as one who may ask all of them sees it."""
