@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.model.queue.link import link_name, push_name
+from broker.model.routing.node_routes import NODES
 from understudy.federation.net import AWAY, GIVES, TAKES, Net, NetBroker, NetLink, NetNode
 from understudy.management import SERVING, Unreachable
 from understudy.shared.codes import Coded
@@ -176,6 +177,8 @@ class _Drawn:
             (q["vhost"], *_parts(q["name"]), TAKES) for q in found["queue_list"] if _is_taken(q["name"])
         }  # fmt: skip
         for vhost, exchange, name, way in sorted(running | queued):
+            if exchange == NODES:
+                continue  # each upstream has such a link, besides its agents
             agent = self._named.get(name) or self._missing(name, [])
             if (vhost, exchange, agent, way) in told:
                 continue
