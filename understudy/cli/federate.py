@@ -47,10 +47,14 @@ federate.add_command(attach)
     "--login", required=True, metavar="LOGIN", help="One of federation.logins of the configuration."
 )
 @click.option("--upstream-vhost", default=VHOST, show_default=True, help="The virtual host there.")
+@click.option(
+    "--routes/--no-routes", default=True, show_default=True,
+    help="Messages for queues of other nodes (QUEUE@NODE) go there and come from there.",
+)  # fmt: skip
 @vhost_option
 @broker_options
 def upstream(
-    name: str, addresses: str, login: str, upstream_vhost: str, vhost: str, **broker: Any
+    name: str, addresses: str, login: str, upstream_vhost: str, routes: bool, vhost: str, **broker: Any
 ) -> None:  # fmt: skip
     """Add upstream NAME, or change it."""
     try:
@@ -60,7 +64,9 @@ def upstream(
     if not found or not all(at.port for at in found):
         raise Wrong(f"{addresses!r} is not HOST:PORT, or a list of HOST:PORT separated by commas")
     node = PrimaryBroker(**broker)
-    value = {"addresses": [str(at) for at in found], "login": login, "vhost": upstream_vhost}
+    value: dict[str, Any] = {"addresses": [str(at) for at in found], "login": login, "vhost": upstream_vhost}
+    if not routes:
+        value["routes"] = False
     node.change("put", UPSTREAM, vhost, name, value, f"upstream {name!r} exists in {vhost!r}")
 
 
@@ -81,13 +87,14 @@ def agent(exchange: str, upstream_name: str, vhost: str, **options: Any) -> None
 @federate.command("list")
 @click.option("--upstreams", is_flag=True, help="The upstreams.")
 @click.option("--links", is_flag=True, help="The brokers that take from exchanges of this one.")
+@click.option("--routes", is_flag=True, help="The ways to queues of other nodes (QUEUE@NODE).")
 @broker_options
-def list_agents(upstreams: bool, links: bool, **broker: Any) -> None:
+def list_agents(upstreams: bool, links: bool, routes: bool, **broker: Any) -> None:
     """Show the agents and their states."""
-    if upstreams and links:
-        raise Wrong("give --upstreams or --links, not both")
+    if upstreams + links + routes > 1:
+        raise Wrong("give --upstreams, --links or --routes, only one of them")
     node = PrimaryBroker(**broker)
-    kind = "upstreams" if upstreams else "links" if links else "agents"
+    kind = "upstreams" if upstreams else "links" if links else "routes" if routes else "agents"
     found = node.listing(kind, FEDERATION)
     if broker["form"] == "json":
         click.echo(json.dumps(found))

@@ -273,7 +273,7 @@ class Agents:
     def status(self) -> list[dict[str, Any]]:
         return [self._line(key, entry) for key, entry in self._node.vhosts.directory.agents.items()]
 
-    def ways(self) -> list[dict[str, Any]]:
+    def for_routes(self) -> list[dict[str, Any]]:
         """The agents for routes."""
         return [self._line(key, entry) for key, entry in self._entries().items() if entry.exchange == NODES]
 

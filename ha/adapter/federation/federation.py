@@ -10,13 +10,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from broker.model.routing.node_routes import NODES
 from broker.model.vhost.federation_entries import Home
 from ha.adapter import codes
 from ha.adapter.federation.agents import Agents
 from ha.adapter.federation.link_queues import LinkQueues
 from ha.adapter.federation.link_wire import NodeWire
 from ha.adapter.federation.receiving import Origins, ReceivingExchanges
-from ha.adapter.federation.trace import routes, trace
+from ha.adapter.federation.routes import route_lines
+from ha.adapter.federation.trace import trace
 from ha.core.deadlines import earliest
 from ha.core.errors import LinkError
 from ha.core.federation.feeder import LinkFeeders
@@ -147,20 +149,21 @@ class Federation:
     # -- for people
 
     def status(self) -> dict[str, Any]:
-        """`node`, `upstreams`, `agents`, `routes`, `ways` and `links`: see docs/reference/http-api.md."""
+        """`node`, `upstreams`, `agents`, `routes` and `links`: see docs/reference/http-api.md."""
         directory = self._node.vhosts.directory
         return {
             "node": self._node.settings.federated.node,
             "upstreams": [
                 {
                     "name": name, "vhost": vhost, "addresses": list(entry.addresses), "login": entry.login,
-                    "upstream_vhost": entry.vhost,
+                    "upstream_vhost": entry.vhost, "routes": entry.routes,
                 }
                 for (vhost, name), entry in directory.upstreams.items()
             ],
             "agents": self._agents.status(),
-            "routes": [line for vhost in self._node.vhosts for line in routes(vhost)],
-            "ways": self._agents.ways(),
+            "routes": route_lines(
+                self._node.vhosts, self._agents.for_routes(), self._queues.fed(NODES)
+            ),
             "links": [
                 *self._queues.status(),
                 *(

@@ -108,6 +108,10 @@ class LinkQueues:
     def hungry(self) -> bool:
         return any(feeding.hungry for feeding in self._feeding.values())
 
+    def fed(self, exchange: str) -> set[str]:
+        """The nodes that take from exchanges of that name now."""
+        return {feeding.client for feeding in self._feeding.values() if feeding.exchange.name == exchange}
+
     def status(self) -> list[dict[str, object]]:
         """Each link that is fed, for people."""
         return [

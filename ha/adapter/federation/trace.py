@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from broker.model.queue.link import Path, node_of
 from broker.model.queue.queue import Queue
 from broker.model.routing.forward import forwarded
-from broker.model.routing.node_routes import NODES, best_way
 from broker.model.values import ExchangeType
 from broker.model.vhost.links import behind
 
@@ -44,23 +43,6 @@ def trace(vhost: VirtualHost, exchange: Exchange, key: str, by: Path = ()) -> li
                     seen.add(binding.target.name)
                     to_visit.append(binding.target)
     return lines
-
-
-def routes(vhost: VirtualHost) -> list[dict[str, Any]]:
-    """A line for each node to which there is a way: `vhost`, `node`, `queue` (the link queue by which it
-    begins) and `path` (the nodes of the way, the nearest first)."""
-    ways = vhost.exchanges.get(NODES)
-    if ways is None:
-        return []
-    best: list[dict[str, Any]] = []
-    for node in sorted({binding.routing_key for binding in ways.bindings.values()}):
-        of_it = [binding for binding in ways.bindings.values() if binding.routing_key == node]
-        queue = best_way(of_it, ())
-        for binding in of_it:
-            if binding.target is queue:
-                path = reversed(behind(binding).path)
-                best.append({"vhost": vhost.name, "node": node, "queue": queue.name, "path": " ".join(path)})
-    return best
 
 
 def _been(target: Queue | Exchange, by: Path) -> bool:

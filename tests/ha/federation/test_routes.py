@@ -25,7 +25,8 @@ def joined(net: Net, node: str, upstream: str, **more: object) -> None:
 
 def knows(net: Net, node: str) -> set[str]:
     """The nodes to which it has a way."""
-    return {line["node"] for line in net.serving(node).running.status()["federation"]["routes"]}
+    lines = net.serving(node).running.status()["federation"]["routes"]
+    return {line["node"] for line in lines if line["state"] == "running"}
 
 
 def send(net: Net, node: str, key: str, text: str) -> bool:
