@@ -109,20 +109,21 @@ class Agents:
     def _wanted(self) -> dict[Key, FederationAgent]:
         if not self._node.settings.federated.node:
             return {}
-        directory = self._node.vhosts.directory
+        upstreams = self._node.vhosts.directory.upstreams
         return {
             key: entry for key, entry in self._entries().items()
             if (entry.consume_mode, entry.forward_mode) != NONE
-            and (key[0], entry.upstream) in directory.upstreams
+            and (key[0], entry.upstream) in upstreams
         }  # fmt: skip
 
     def _entries(self) -> dict[Key, FederationAgent]:
         """All agents, with that for routes of each upstream."""
         directory = self._node.vhosts.directory
-        return {**directory.agents, **{
+        routes = {
             (vhost, agent_name(NODES, name)): routes_by(name)
             for (vhost, name), upstream in directory.upstreams.items() if upstream.routes
-        }}  # fmt: skip
+        }  # fmt: skip
+        return {**directory.agents, **routes}
 
     def _end_unwanted(self, wanted: dict[Key, FederationAgent], now: float) -> None:
         """Also those that begin anew."""

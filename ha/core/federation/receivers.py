@@ -54,7 +54,7 @@ class LinkReceivers(ServedLinks[Receiving]):
                 self._stop(place, Refusal(why))
                 continue
             if not full and (word := link.intake.word()):
-                self._wire.send_pieces(*place, LinkMethod.DATA, word)
+                self._send(place, word)
             if link.telling is not None:
                 link.telling.end_tick(link.offered.node)
 
