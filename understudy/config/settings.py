@@ -262,8 +262,8 @@ class FederationSection(_Section):
     """The net of brokers that this one belongs to: exchanges here take messages from exchanges there."""
 
     node: Annotated[str, AfterValidator(parse_federation_node)] = ""
-    """The name of this node in the net: the same on both brokers of a pair, and on no other broker. Default:
-    none, and this broker is not federated."""
+    """The name of this node in the net: the same on both brokers of a pair, and on no other broker. Temporary
+    queues have it in their names. Default: none, and this broker is not federated."""
     logins: dict[ShortName, FederationLoginSection] = Field(default_factory=dict)
     """By name, of letters, digits, `-`, `_` and `.`: how this broker logs in at upstreams."""
 
