@@ -30,11 +30,12 @@ export UNDERSTUDY_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo test compiled test-compiled wheel test-system test-longer test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-gate bench-hostile bench-steady sim soak soak-simulation soak-sweeps soak-ledgers soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo demo-federation test compiled test-compiled wheel test-system test-longer test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-gate bench-hostile bench-steady sim soak soak-simulation soak-sweeps soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
 	@echo "make demo MESSAGES=200000     the same with more messages; AUTHORITY=pair or etcd: nobody promotes"
+	@echo "make demo-federation          a pair and three brokers over long lines: one is cut and mended, the primary killed; each message counted"
 	@echo "make test                     the tests, at most 8 minutes (ARGS='-k link -x' goes to pytest; WORKERS=0: in one process)"
 	@echo "make test-compiled            the tests of brokers, nodes and clients with compiled modules (it needs gcc)"
 	@echo "make wheel                    a wheel with compiled modules for this Python and machine, in dist, checked away from the tree (it needs gcc)"
@@ -90,6 +91,9 @@ develop: $(STAMP) java ## The same, with what tests, checks and benchmarks need
 
 demo: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --messages $(MESSAGES) --authority $(AUTHORITY) $(ARGS)
+
+demo-federation: $(RUNS)
+	@$(BIN)/understudy demo --federation --messages $(MESSAGES) $(ARGS)
 
 test: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test" $(PYTEST) $(ARGS)

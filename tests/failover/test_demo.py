@@ -15,6 +15,7 @@ from tests.failover.nodes.pair import kinds, read_ledgers
 from tests.understudy.ledger.schema import check_all
 from understudy.demo.demo import Demo, Options
 from understudy.demo.progress import Progress
+from understudy.demo.star import Star, StarOptions
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,26 @@ def test_the_demo_runs_and_leaves_whole_ledgers(tmp_path: Path, authority: str) 
     for node in ("left", "right"):
         assert kinds(read_ledgers(tmp_path / "demo" / node))[-1] == "seal"
     check_all(read_ledgers(tmp_path / "demo"))
+
+
+@pytest.mark.system
+def test_the_demo_of_federation_counts_each_message_at_each_node(tmp_path: Path) -> None:
+    console = Console(file=(tmp_path / "screen").open("w"), width=100)
+    with Progress(console) as progress:
+        outcome = Star(StarOptions(9000, 1000.0, tmp_path / "star", delay=0.03), progress).run()
+    console.file.close()
+    assert outcome.good, outcome
+    assert {flow.what: flow.due for flow in outcome.flows} == {
+        "prices at berlin": 3000, "prices at madrid": 6000, "prices at oslo": 9000, "prices at centre": 9000,
+        "orders at centre": 5400,
+    }  # fmt: skip
+    assert outcome.waited > 100 and 256 < outcome.octets < 600
+    words = outcome.map.read_text()
+    assert "madrid" in words and "connecting" in words
+    screen = (tmp_path / "screen").read_text()
+    for sign in ("cut the line of madrid", "mended the line", "kill -9", "all links run again", "rejoined"):
+        assert sign in screen
+    check_all(read_ledgers(tmp_path / "star"))
 
 
 def test_a_terminated_demo_leaves_no_process_behind(tmp_path: Path) -> None:

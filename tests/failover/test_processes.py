@@ -25,8 +25,8 @@ import pytest
 
 from tests.failover.nodes.pair import FAULTS, PATIENCE, Pair, channel_of, kinds, understudy
 from understudy.client import Consumer, NotConfirmed, Publisher
-from understudy.demo.demo import queues_in
 from understudy.demo.plain_client import Plain, plain_connection
+from understudy.demo.stage import queues_in
 from understudy.management import ask
 
 _Queue: Any = kombu.entity.Queue

@@ -21,8 +21,10 @@ from rich.table import Table
 from understudy import codes
 from understudy.cli.exit_codes import FAILED, by_signal
 from understudy.cli.options import Failed, Wrong, leave
-from understudy.demo.demo import Demo, DemoFailed, DemoOutcome, Options
+from understudy.demo.demo import Demo, DemoOutcome, Options
 from understudy.demo.progress import Progress
+from understudy.demo.stage import DemoFailed
+from understudy.demo.star import Star, StarOptions, StarOutcome
 from understudy.report import beside
 from understudy.shared.file_errors import of_file
 from understudy.shared.folders import make_folders
@@ -61,8 +63,15 @@ _PLAIN_WIDTH = 110
     show_default=True,
     help="Who promotes: the demo, by the command; the backup; or the backup by an etcd that the demo starts.",
 )
-def demo(messages: int, rate: float, keep: bool, folder: Path, authority: str) -> None:
+@click.option(
+    "--federation",
+    is_flag=True,
+    help="The demo of federation instead: a pair and three brokers around it, over long lines.",
+)
+def demo(messages: int, rate: float, keep: bool, folder: Path, authority: str, federation: bool) -> None:
     """Run a pair of brokers and real clients, kill the primary, and show Spark's verdict on what was lost.
+
+    With --federation, one of the lines is cut and mended, too, and each message is counted at each node.
 
     Exit code 0 only if it is proven that nothing confirmed was lost.
     """
@@ -71,6 +80,11 @@ def demo(messages: int, rate: float, keep: bool, folder: Path, authority: str) -
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)
+    if federation:
+        if authority != "manual" or not rate:
+            raise Wrong("--federation needs a rate, and has no --authority: its demo promotes by the command")
+        star(console, StarOptions(messages, rate, folder), keep=keep)
+        return
     check_spark()
     prepare(folder)
     try:
@@ -86,6 +100,56 @@ def demo(messages: int, rate: float, keep: bool, folder: Path, authority: str) -
         clear(folder, but=() if outcome.report is None else (outcome.report, beside(outcome.report)))
     if not outcome.good:
         leave(FAILED)
+
+
+def star(console: Console, options: StarOptions, *, keep: bool) -> None:
+    """The demo of federation."""
+    prepare(options.folder)
+    try:
+        with ended_by_signals(), Progress(console) as progress:
+            outcome = Star(options, progress).run()
+    except DemoFailed as error:
+        raise Failed(codes.DEMO_FAILED.say(fault=f"{error}; see {options.folder / 'logs'}")) from None
+    show_star(console, outcome)
+    if keep:
+        console.print(f"ledgers, data and logs are in {escape(str(options.folder))}", soft_wrap=True)
+    elif outcome.good:
+        clear(options.folder, but=(outcome.map,))
+    if not outcome.good:
+        leave(FAILED)
+
+
+def show_star(console: Console, outcome: StarOutcome) -> None:
+    """Print the table, and what happened, in a few lines."""
+    table = Table(title="each message, at each node", title_justify="left")
+    columns = ("", "due", "received", "lost", "doubled", "in doubt", "out of order", "p50 ms", "worst ms")
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left")
+    for flow in outcome.flows:
+        numbers = (
+            flow.due,
+            flow.received,
+            flow.lost,
+            flow.twice - flow.doubtful,
+            flow.doubtful,
+            flow.disordered,
+        )
+        table.add_row(flow.what, *map(_count, (*numbers, flow.p50_ms, flow.worst_ms)))
+    console.print(table)
+    console.print(
+        f"{outcome.waited:,} messages waited for the leaf that was cut off, which had them "
+        f"{outcome.caught_up_s:.1f} s after that; promotion {outcome.promote_ms:,.0f} ms, and links "
+        f"{outcome.linked_ms:,.0f} ms later; {outcome.octets:,.0f} octets a message on a line; "
+        f"{outcome.resent:,} messages were in doubt and sent again, so that some came twice; "
+        f"{outcome.seconds:.0f} s in total",
+        soft_wrap=True,
+        highlight=False,
+    )
+    words = (
+        "nothing is lost, nothing is doubled" if outcome.good else "messages are lost, doubled or disordered"
+    )
+    console.print(f"[bold {'green' if outcome.good else 'red'}]{words}[/]", soft_wrap=True, highlight=False)
+    console.print(f"map: {escape(str(outcome.map.resolve()))}", soft_wrap=True, highlight=False)
 
 
 def check_spark() -> None:

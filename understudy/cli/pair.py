@@ -18,8 +18,8 @@ from understudy import codes
 from understudy.cli.demo import prepare
 from understudy.cli.options import Failed
 from understudy.cli.process import Stop, stopping
-from understudy.demo.demo import free_ports
 from understudy.demo.processes import Child, Children
+from understudy.demo.stage import free_ports
 from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort
 

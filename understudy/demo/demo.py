@@ -3,39 +3,30 @@
 Everything is as a user would run it: brokers are `understudy serve` processes, promotion is the `promote`
 command, and clients are processes that know only a list of two addresses. Only the timing is the demo's.
 
-`Demo` owns the child processes, and the one thread that watches them. `run` performs the steps in order. Each
-wait has a limit, and names what it waited for.
+`run` performs the steps in order.
 """
 
 from __future__ import annotations
 
 import json
 import signal
-import socket
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
-from understudy.demo.processes import Child, Children
+from understudy.demo.processes import Child
 from understudy.demo.progress import Progress, Tally
+from understudy.demo.stage import Client, DemoFailed, Stage, free_ports, queues_in
 from understudy.demo.workload import CONSUMERS, PLAIN_QUEUE, PUBLISHERS, Work, shares
 from understudy.management import Unreachable, ask
-from understudy.shared.addresses import HostPort
 from understudy.shared.file_errors import of_file
 
 KILL_AT = 0.4
 """Share of the messages that must be confirmed before the primary is killed."""
-_STATUS_INTERVAL = 0.25
 NODES = ("left", "right")
 SERVING = ("active", "recovering")
-
-
-class DemoFailed(Exception):
-    """A step took too long, or a process ended unexpectedly. One line, perhaps with the end of a log."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,36 +69,13 @@ class DemoOutcome:
         return self.verdict_code == 0 and not self.plain.get("lost")
 
 
-@dataclass(slots=True)
-class _Client:
-    """A worker process, and the state that it reported."""
-
-    work: Work
-    child: Child
-    ready: bool = False
-    done: bool = False
-    counts: dict[str, Any] = field(default_factory=dict)
-
-
-class Demo:
+class Demo(Stage):
     """One run. Call `run` once."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
+        super().__init__(options.folder, NODES, progress)
         self._options = options
-        self._progress = progress
-        folder = options.folder
-        self._logs = folder / "logs"
-        self._client_ledgers = folder / "clients"
-        for each in (self._logs, self._client_ledgers):
-            each.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(len(NODES))
-        self._addresses = {name: HostPort("127.0.0.1", port) for name, port in zip(NODES, ports, strict=True)}
         self._list = ",".join(str(address) for address in self._addresses.values())
-        self._children = Children(self._logs)
-        self._brokers: dict[str, Child] = {}
-        self._clients: dict[str, _Client] = {}
-        self._statuses: dict[str, str] = dict.fromkeys(NODES, "down")
-        self._status_at = 0.0
         self._first, self._second = NODES
         """Who serves at first, and who takes over."""
         self._etcd_url = ""
@@ -193,7 +161,7 @@ class Demo:
                 ["understudy.demo.worker", json.dumps(work.as_dict())],
                 events=True,
             )
-            self._clients[work.name] = _Client(work, child)
+            self._clients[work.name] = Client(work.role, child)
         self._until(lambda: all(client.ready for client in self._clients.values()), 30, "clients to connect")
         for client in self._clients.values():
             client.child.say("go")
@@ -233,13 +201,13 @@ class Demo:
         return took
 
     def _finish_traffic(self) -> None:
-        publishing = [client for client in self._clients.values() if client.work.role != "consumer"]
+        publishing = [client for client in self._clients.values() if client.role != "consumer"]
         self._until(
             lambda: all(client.done for client in publishing), self._traffic_limit, "publishers to finish"
         )
         self._progress.event(f"all {self._sum('published'):,} published and confirmed")
         self._until(self._drained, self._traffic_limit, "queues to drain")
-        consuming = [client for client in self._clients.values() if client.work.role == "consumer"]
+        consuming = [client for client in self._clients.values() if client.role == "consumer"]
         for client in consuming:
             client.child.say("stop")
         self._until(lambda: all(client.done for client in consuming), 20, "consumers to stop")
@@ -252,11 +220,7 @@ class Demo:
     def _stop_brokers(self) -> None:
         """Stop the backup first, so that it ends in sync; then the primary."""
         for name in (self._first, self._second):
-            self._brokers[name].signal(signal.SIGTERM)
-            code = self._brokers[name].wait(15)
-            if code != 0:
-                raise self._died(self._brokers[name])
-            self._statuses[name] = "down"
+            self._stop(name)
         self._progress.event("both brokers stopped; their ledgers are sealed")
 
     def _reconcile(self) -> tuple[dict[str, Any] | None, int, Path | None]:
@@ -279,29 +243,12 @@ class Demo:
     # -- pieces --------------------------------------------------------------------------------------------
 
     def _start_broker(self, name: str) -> None:
-        data = self._options.folder / name
         settings = [f"ha.brokers={self._list}", "ha.replicate=all"]
         if self._etcd_url:
             settings += ["ha.authority=etcd", f"ha.etcd.endpoints={self._etcd_url}"]
         elif self._options.automatic:
             settings += ["ha.authority=pair", f"ha.role={'primary' if name == NODES[0] else 'backup'}"]
-        arguments = ["understudy", "serve", "--name", name, "--listen", str(self._addresses[name])]
-        arguments += ["--data-dir", str(data)]
-        for setting in settings:
-            arguments += ["--set", setting]
-        self._brokers[name] = self._children.start(name, arguments)
-
-    def _promote(self, name: str) -> float:
-        """Promote with the command, as an operator would. Returns how long it took, in ms."""
-        began = time.monotonic()
-        address = str(self._addresses[name])
-        code, _ = self._children.run(f"promote-{name}", ["understudy", "promote", "-b", address], 60)
-        took = (time.monotonic() - began) * 1000
-        if code != 0:
-            log = Child.last_words_of(self._logs / f"promote-{name}.log")
-            raise DemoFailed(f"promote of {name} ended with exit code {code}: {log}")
-        self._progress.event(f"understudy promote -b {address}: {name} serves, after {took:,.0f} ms")
-        return took
+        self._serve(name, settings)
 
     @property
     def _traffic_limit(self) -> float:
@@ -309,77 +256,14 @@ class Demo:
         pace = self._options.messages / self._options.rate if self._options.rate else 0
         return 60 + 2 * pace + self._options.messages / 500
 
-    def _until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Watch everything until `condition` is true. Raises DemoFailed on a timeout, or if a child process
-        dies."""
-        deadline = time.monotonic() + seconds
-        while True:
-            self._watch()
-            if condition():
-                return
-            if time.monotonic() > deadline:
-                nodes = ", ".join(f"{name} {status}" for name, status in self._statuses.items())
-                raise DemoFailed(f"waited {seconds:.0f} s for {what} ({nodes})")
-
-    def _watch(self) -> None:
-        """Handle reports of the clients for a moment, ask the nodes at intervals, and check for dead
-        processes."""
-        timeout = 0.05
-        while True:
-            try:
-                name, event = self._children.events.get(timeout=timeout)
-            except Empty:
-                break
-            timeout = 0
-            self._heard(self._clients[name.partition("-")[2]], event)
-        now = time.monotonic()
-        if now - self._status_at >= _STATUS_INTERVAL:
-            for name in NODES:
-                self._statuses[name] = self._status_of(name)
-            self._status_at = time.monotonic()
-        for child in (*self._brokers.values(), *(client.child for client in self._clients.values())):
-            code = child.exit_code
-            if code is not None and code != 0 and not child.expected_to_end:
-                raise self._died(child)
-        self._show()
-
-    def _show(self) -> None:
-        self._progress.update(
-            Tally(
-                messages=self._options.messages,
-                published=self._sum("published"),
-                confirmed=self._sum("confirmed"),
-                received=self._sum("received"),
-                statuses=dict(self._statuses),
-            )
+    def _tally(self) -> Tally:
+        return Tally(
+            messages=self._options.messages,
+            published=self._sum("published"),
+            confirmed=self._sum("confirmed"),
+            received=self._sum("received"),
+            statuses=dict(self._statuses),
         )
-
-    def _heard(self, client: _Client, event: dict[str, Any]) -> None:
-        match event.get("event"):
-            case "ready":
-                client.ready = True
-            case "counts":
-                client.counts |= event
-            case "done":
-                client.counts |= event
-                client.done = True
-
-    def _status_of(self, name: str) -> str:
-        broker = self._brokers.get(name)
-        if broker is None or broker.exit_code is not None:
-            return "down"
-        try:
-            answer = ask(self._addresses[name], "status", timeout=2)
-        except Unreachable:
-            return "down"
-        status = answer.get("status")
-        return str(status.get("status")) if isinstance(status, dict) else "down"
-
-    def _is(self, name: str, *statuses: str) -> bool:
-        return self._statuses[name] in statuses
-
-    def _whole(self, primary: str, backup: str) -> bool:
-        return self._is(primary, "active") and self._is(backup, "ready")
 
     def _drained(self) -> bool:
         """Whether no queue of the primary holds a message, delivered or not."""
@@ -388,9 +272,6 @@ class Demo:
         except Unreachable:
             return False
         return all(queue["ready"] + queue["unacked"] == 0 for queue in queues_in(answer))
-
-    def _sum(self, key: str) -> int:
-        return sum(int(client.counts.get(key, 0)) for client in self._clients.values())
 
     def _outage(self, killed_at: float) -> float | None:
         """Milliseconds from the kill to the first confirm after it, for the slowest publisher of the kit."""
@@ -402,25 +283,3 @@ class Demo:
             if lost >= killed_at - 1
         ]
         return (max(ends) - killed_at) * 1000 if ends else None
-
-    def _died(self, child: Child) -> DemoFailed:
-        return DemoFailed(f"{child.name} ended with exit code {child.exit_code}: {child.last_words()}")
-
-
-def queues_in(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows about queues in the answer to `query`. Raises DemoFailed if there is no such list."""
-    status = answer.get("status")
-    queues = status.get("queue_list") if isinstance(status, dict) else None
-    if not isinstance(queues, list):
-        raise DemoFailed("the answer to `query` has no list of queues")
-    return [queue for queue in queues if isinstance(queue, dict)]
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ports that were free a moment ago."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

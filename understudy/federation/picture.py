@@ -18,7 +18,7 @@ MOST_IN_A_ROW = 5
 MOST_LINES = 12
 """Links that are named in one box."""
 LINE, HEAD, PAD = 17, 30, 10
-LONGEST = 50
+LONGEST = 47
 """Letters in a line of a box."""
 TITLE = 46
 LEGEND = 30
@@ -158,7 +158,7 @@ def _drawn(net: Net, box: _Box) -> Iterator[str]:
     yield (
         f'<rect class="{style}" x="{box.x:g}" y="{box.y:g}" width="{WIDTH}" height="{box.height:g}" rx="8"/>'
     )
-    yield _text("name", box.x + PAD, box.y + 21, box.label, LONGEST - 16)
+    yield _text("name", box.x + PAD, box.y + 21, box.label, LONGEST - 19)
     right = box.x + WIDTH - PAD
     yield f'<text class="small" x="{right:g}" y="{box.y + 21:g}" text-anchor="end">{box.node.kind}</text>'
     links = iter(box.links)

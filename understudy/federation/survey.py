@@ -139,7 +139,7 @@ class _Drawn:
         entry = next((each for each in upstreams if (each["vhost"], each["name"]) == at), None)
         addresses = entry["addresses"] if entry is not None else []
         vhost = entry["upstream_vhost"] if entry is not None else agent["vhost"]
-        up = self._missing(agent["upstream"], addresses)
+        up = self._upstream(key, found, at, vhost) or self._missing(agent["upstream"], addresses)
         ways = [(TAKES, agent["consume_mode"]), (GIVES, agent["forward_mode"])]
         for way, mode in ways:
             if mode == "none" and (way == GIVES or agent["forward_mode"] != "none"):
@@ -151,6 +151,22 @@ class _Drawn:
             )  # fmt: skip
             link.waiting = self._waiting(link)
             self.net.links.append(link)
+
+    def _upstream(self, key: str, found: Answer, at: tuple[str, str], vhost: str) -> str:
+        """The node of an upstream whose addresses lead nowhere from here, by the link queue that it has for
+        this one; "" if that does not tell."""
+        upstreams = {(each["vhost"], each["name"]): each for each in found["federation"]["upstreams"]}
+        if at not in upstreams or any(address in self._at for address in upstreams[at]["addresses"]):
+            return ""
+        name = self.net.nodes[key].name
+        agents = (each for each in found["federation"]["agents"] if (each["vhost"], each["upstream"]) == at)
+        queues = {(vhost, link_name(agent["exchange"], name)) for agent in agents}
+        holders = {
+            other
+            for other, head in self._heads.items()
+            if other != key and any((q["vhost"], q["name"]) in queues for q in head["queue_list"])
+        }
+        return holders.pop() if len(holders) == 1 else ""
 
     def _waiting(self, link: NetLink) -> int | None:
         """What its link queue has, where that could be asked; None: nobody knows."""

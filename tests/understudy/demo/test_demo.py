@@ -14,8 +14,10 @@ from click.testing import CliRunner
 
 from understudy.cli.demo import MARK, clear, demo, prepare
 from understudy.cli.options import Wrong
+from understudy.client import Delivery
 from understudy.demo.plain_client import Plain
 from understudy.demo.processes import Children
+from understudy.demo.star_worker import Books, Task
 from understudy.demo.workload import (
     BURST,
     CONSUMERS,
@@ -146,3 +148,20 @@ def test_the_plain_client_counts_what_it_lost_and_doubled() -> None:
     plain._confirmed = {"0", "1", "2"}
     plain._seen.update({"0": 1, "1": 3})
     assert plain.counts() == {"published": 3, "confirmed": 3, "received": 4, "duplicated": 2, "lost": 1}
+
+
+def test_a_consumer_of_the_star_knows_what_it_lost_got_twice_or_late() -> None:
+    task = Task("consumer", "oslo", "", "prices", "", ["a", "b"], wants=["a"], publishers={"t": 3 * BURST})
+    assert task.due() == 2 * BURST
+    books = Books(task)
+    due = [number for number in range(3 * BURST) if task.is_due(number)]
+    for number in (*due[1:5], due[7], due[6], due[7], *due[8:]):  # without 0 and 5; 6 late; 7 twice
+        books.take(delivery(f"t {number} {time.time()}"))
+    books.take(delivery(f"t {due[9]} {time.time()}", redelivered=True))
+    result = books.result()
+    assert result["lost"] == {"t": [due[0], due[5]]} and result["twice"] == {"t": [due[7]]}
+    assert (result["received"], result["redelivered"], result["disordered"]) == (2 * BURST - 2, 1, 1)
+
+
+def delivery(body: str, *, redelivered: bool = False) -> Delivery:
+    return Delivery(body.encode(), {}, redelivered, "prices", "a", 1, 1, None)

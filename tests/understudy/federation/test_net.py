@@ -86,6 +86,17 @@ def test_a_map_shows_all_nodes_and_what_waits_for_one_that_is_away() -> None:
     assert ("x", "hub", "two", "running", 0) in told(refused.net())
 
 
+def test_an_upstream_is_known_by_its_link_queue_where_its_addresses_lead_nowhere() -> None:
+    net = star()
+    made = survey(net, *(address(host) for host in net.hosts))
+    for found in made.answers.values():
+        for upstream in found["federation"]["upstreams"]:
+            upstream["addresses"] = ["10.0.0.1:5672"]
+    drawn = made.net()
+    assert len(drawn.nodes) == 3 and len(drawn.links) == 3
+    assert {drawn.label(link.upstream) for link in drawn.links} == {"hub"}
+
+
 def route(net: Net, start: str, key: str) -> list[tuple[int, str, str, str, str]]:
     made = survey(net, *(address(host) for host in net.hosts)).net()
     at = next(each.key for each in made.nodes.values() if each.name == start)
