@@ -22,7 +22,7 @@ from typing import Any
 import kombu.entity
 
 from understudy.client import Consumer, Publisher
-from understudy.demo.demo import free_ports
+from understudy.demo.stage import free_ports
 from understudy.demo.plain_client import Plain
 from understudy.demo.processes import Children
 from understudy.management import Unreachable, ask
