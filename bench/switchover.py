@@ -22,9 +22,9 @@ from typing import Any
 import kombu.entity
 
 from understudy.client import Consumer, Publisher
-from understudy.demo.stage import free_ports
 from understudy.demo.plain_client import Plain
 from understudy.demo.processes import Children
+from understudy.demo.stage import free_ports
 from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort
 

@@ -19,7 +19,7 @@ too.
 The first frame of a log segment is its base, made by `base_codec`, and not a batch. A copy has only messages.
 Version 1 had no bases and no copies but checkpoints (kind 1), which replaced all earlier segments; it is
 still read. Version 2 had no directory entries (`EntryPut`, `EntryDelete`) in its records. Version 3 had no
-paths of federated messages, and no entries of federation.
+paths of federated messages, and no entries of federation. Version 4 had no origins of these messages.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from typing import NamedTuple
 
 from broker.model.values import Position
 
-VERSION = 4
+VERSION = 5
 OLDEST = 1
 LOG, CHECKPOINT, COPY = 0, 1, 2
 SEALED = 2**64 - 1
 
-_KINDS = {1: (LOG, CHECKPOINT), 2: (LOG, COPY), 3: (LOG, COPY), 4: (LOG, COPY)}
+_KINDS = {1: (LOG, CHECKPOINT), 2: (LOG, COPY), 3: (LOG, COPY), 4: (LOG, COPY), 5: (LOG, COPY)}
 _HEADER = struct.Struct("<8sIIQQ")
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<IIQQQ")

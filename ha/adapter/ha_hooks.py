@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from broker.hooks import Applicant, ExtensionPeer, Hold, Hooks, LargeMessage, Refusal, Sender
 from broker.model.history.records import ExchangeDeclare, QueueDeclare
+from broker.model.queue.link import is_link
+from broker.model.queue.link_ids import LinkIds
 from broker.model.queue.queue import Mode
 from broker.model.values import Scope
 from ha.adapter.content_ahead import ContentAhead
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.model.queue.queue import Queue
+    from broker.model.vhost.vhosts import VirtualHosts
 
 
 class HaHooks(Hooks):
-    """`core` is set by Node right after both exist."""
+    """`core` and `vhosts` are set by Node right after they exist."""
 
     core: HaBroker
+    vhosts: VirtualHosts
 
     def __init__(self, test: ReplicationTest, inbox: Inbox, check: PeerCheck) -> None:
         self._test = test
@@ -50,8 +54,9 @@ class HaHooks(Hooks):
         self.exchange_made(vhost, exchange)
 
     def set_ids(self, queue: Queue) -> None:
-        """Ids of this epoch, from 1: each queue has its own."""
-        queue.ids = IdSetter(self.core.epoch)
+        """Ids of this epoch, from 1: each queue has its own, but for link queues, which share them."""
+        numbers = self.vhosts.link_numbers
+        queue.ids = LinkIds(numbers) if is_link(queue.name) else IdSetter(self.core.epoch)
 
     def connection_opening(self, connection: Applicant, *, management: bool) -> Refusal | Hold | None:
         error = self._check.opening(connection)

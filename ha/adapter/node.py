@@ -103,6 +103,7 @@ class Node:
         wanted = not isinstance(ledger, NullLedger)
         history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
         self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16), MESSAGE_FORMAT)
+        self.hooks.vhosts = self.vhosts
         self.vhost = self.vhosts.root
         self.broker = Broker(broker, self.hooks, self.vhosts, log=log, warn=self.warn, overflow=overflow)
         self._quarantine = Quarantine(files.files, files.directory, self.me.incarnation)

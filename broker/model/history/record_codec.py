@@ -25,6 +25,7 @@ from broker.model.history.records import (
     ExchangeDeclare,
     ExchangeDelete,
     HistoryCheckpoint,
+    Origin,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
@@ -46,7 +47,9 @@ _TAGS = struct.Struct("<QQ")
 _ENDS = struct.Struct("<BI")  # deleted, count of epochs
 _END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
 _U64 = struct.Struct("<Q")
+_ORIGIN = struct.Struct("<Qq")
 _PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY, _BLIND, _PATH = 1, 2, 4, 8, 16, 32, 64
+_ORIGINAL = 128
 
 
 def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
@@ -63,6 +66,7 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         | _PRIORITY * (envelope.priority > 0)
         | _BLIND * envelope.blind
         | _PATH * bool(envelope.path)
+        | _ORIGINAL * (envelope.origin is not None and bool(envelope.path))
     )
     return [
         U16.pack(len(run.queues)),
@@ -82,14 +86,16 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         text_bytes(run.producer or ""),
         b"" if envelope.expiration is None else _U64.pack(envelope.expiration),
         bytes([envelope.priority]) if envelope.priority else b"",
-        _path_bytes(envelope.path) if envelope.path else b"",
+        _path_bytes(envelope) if envelope.path else b"",
         number_bytes("I", lengths),
         *blobs,
     ]
 
 
-def _path_bytes(path: tuple[str, ...]) -> bytes:
-    return b"".join([bytes([len(path)]), *map(text_bytes, path)])
+def _path_bytes(envelope: Envelope) -> bytes:
+    path, origin = envelope.path, envelope.origin
+    at = _ORIGIN.pack(*origin) if origin is not None else b""
+    return b"".join([bytes([len(path)]), *map(text_bytes, path), at])
 
 
 def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
@@ -117,9 +123,13 @@ def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
         (priority,) = _U8.unpack_from(data, at)
         at += 1
     path: tuple[str, ...] = ()
+    origin: Origin | None = None
     if flags & _PATH:
         body.at = at
         path = tuple([body.text() for _ in range(body.take(1)[0])])
+        if flags & _ORIGINAL:
+            epoch_there, offset = body.unpack(_ORIGIN)
+            origin = epoch_there, offset
         at = body.at
     if messages == 1:
         lengths = [_U32.unpack_from(data, at)[0]]
@@ -145,6 +155,7 @@ def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
         priority=priority,
         blind=bool(flags & _BLIND),
         path=path,
+        origin=origin,
     )
     named = producer if flags & _PRODUCER else None
     return EnqueueRun(queues, firsts, envelope, RawRun(lengths, blob), named, producer_first, scope)

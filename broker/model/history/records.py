@@ -16,6 +16,9 @@ from broker.model.history.epoch_ends import EpochEnds
 from broker.model.octets import as_octets
 from broker.model.values import ROOT, Reason, Scope, titled
 
+Origin = tuple[int, int]
+"""See `Envelope.origin`."""
+
 
 @lru_cache(4096)
 def _deliver_tail(exchange: str, routing_key: str, redelivered: bool) -> bytes:
@@ -37,17 +40,20 @@ class Envelope:
     - `blind`: the headers have `BCC`, which dead-lettering needs and no consumer may see.
     - `path`: the federation nodes that the messages came through, the first one first. Empty if a client
       published them here.
+    - `origin`: with a path: the epoch of these messages at the first node, and what to add to a sequence here
+      for that there (`link_ids`).
     """
 
     __slots__ = (
         "_redelivered", "blind", "channel", "deliver_tail", "epoch", "exchange", "expiration",
-        "largest_frame", "path", "persistent", "priority", "redelivered", "routing_key", "wall_ms",
+        "largest_frame", "origin", "path", "persistent", "priority", "redelivered", "routing_key", "wall_ms",
     )  # fmt: skip
 
     def __init__(
         self, epoch: int, exchange: str, routing_key: str, *, persistent: bool, wall_ms: int,
         channel: int, largest_frame: int, redelivered: bool = False, expiration: int | None = None,
         priority: int = 0, blind: bool = False, path: tuple[str, ...] = (),
+        origin: Origin | None = None,
     ) -> None:  # fmt: skip
         self.epoch = epoch
         self.exchange = exchange
@@ -61,6 +67,7 @@ class Envelope:
         self.priority = priority
         self.blind = blind
         self.path = path
+        self.origin = origin
         self.deliver_tail = _deliver_tail(exchange, routing_key, redelivered)
         self._redelivered: Envelope | None = None
 
@@ -70,6 +77,7 @@ class Envelope:
             self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
             channel=self.channel, largest_frame=self.largest_frame, redelivered=self.redelivered,
             expiration=0, priority=self.priority, blind=self.blind, path=self.path,
+            origin=self.origin,
         )  # fmt: skip
 
     def as_redelivered(self) -> Envelope:
@@ -81,7 +89,7 @@ class Envelope:
                 self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
                 channel=self.channel, largest_frame=self.largest_frame, redelivered=True,
                 expiration=self.expiration, priority=self.priority, blind=self.blind,
-                path=self.path,
+                path=self.path, origin=self.origin,
             )  # fmt: skip
         return self._redelivered
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.model.queue.arguments import OverflowRule
+from broker.model.queue.link import is_link
 from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class PublishRoute:
     - `need`: indexed by `persistent`.
     - `refusing`: one of the queues rejects publishes when it is full, so each queue takes its own part of
       a run.
+    - `linked`: it goes to link queues.
     - `one_off`: only valid for the messages that it was looked up for.
     """
 
@@ -39,6 +41,7 @@ class PublishRoute:
         "exchange",
         "generation",
         "groups",
+        "linked",
         "need",
         "needs_headers",
         "one_off",
@@ -66,6 +69,7 @@ class PublishRoute:
         self.refusing = any(
             queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD for queue in queues
         )
+        self.linked = any(is_link(queue.name) for queue in queues)
         by_scope: dict[Scope, list[Queue]] = {}
         for queue in queues:
             by_scope.setdefault(queue.content_scope, []).append(queue)

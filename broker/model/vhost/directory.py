@@ -22,15 +22,18 @@ from broker.model.vhost.federation_entries import (
     CURSOR,
     HOME,
     NO_HOME,
+    SEEN,
     UPSTREAM,
     Cursor,
     FederationAgent,
+    SeenAt,
     Upstream,
     agent_fault,
     agent_name,
     agent_of,
     cursor_of,
     home_of,
+    seen_at,
     upstream_fault,
     upstream_of,
 )
@@ -39,7 +42,9 @@ from broker.security.identity import HA, User
 from broker.security.password_hashes import is_stored_hash
 
 VHOST, USER, PERMISSION, POLICY = "vhost", "user", "permission", "policy"
-KINDS = (VHOST, USER, PERMISSION, POLICY, UPSTREAM, AGENT, CURSOR, HOME)
+TAKING = (CURSOR, SEEN)
+"""Kinds of entries that say what has been taken from other nodes."""
+KINDS = (VHOST, USER, PERMISSION, POLICY, UPSTREAM, AGENT, CURSOR, SEEN, HOME)
 """In an order in which entries can be put."""
 PERMISSIONS = ("configure", "write", "read")
 SCOPE = Scope.STORE | Scope.LINK
@@ -78,8 +83,8 @@ class Permission:
 
 
 class Directory:
-    """All entries. `generation` grows with every change but those of cursors, which change with each batch of
-    federated messages; `cursor_changes` counts these."""
+    """All entries. `generation` grows with every change but those of `TAKING`, which change with each batch
+    of federated messages; `cursor_changes` counts these."""
 
     def __init__(self) -> None:
         self.generation = self.cursor_changes = 0
@@ -95,6 +100,8 @@ class Directory:
         self.agents: dict[tuple[str, str], FederationAgent] = {}
         self.cursors: dict[tuple[str, str], Cursor] = {}
         """By virtual host and name of the agent, as the agents."""
+        self.seen: dict[tuple[str, str], dict[SeenAt, bytes]] = {}
+        """By virtual host and exchange: which messages of other nodes have come, as `ha` writes it."""
         self.home = NO_HOME
         self._values: dict[Key, Value] = {}
 
@@ -114,6 +121,11 @@ class Directory:
         if kind == CURSOR:
             self.cursor_changes += 1
             self.cursors[vhost, name] = cursor_of(value)
+            return
+        if kind == SEEN:
+            self.cursor_changes += 1
+            at, bits = seen_at(name), value.get("bits")
+            self.seen.setdefault((vhost, at.exchange), {})[at] = bits if isinstance(bits, bytes) else b""
             return
         self.generation += 1
         match kind:
@@ -148,6 +160,11 @@ class Directory:
         if kind == CURSOR:
             self.cursor_changes += 1
             self.cursors.pop((vhost, name), None)
+            return True
+        if kind == SEEN:
+            self.cursor_changes += 1
+            at = seen_at(name)
+            self.seen.get((vhost, at.exchange), {}).pop(at, None)
             return True
         self.generation += 1
         match kind:
@@ -210,6 +227,7 @@ class Directory:
         same.policies, same._values = dict(self.policies), dict(self._values)
         same.upstreams, same.agents = dict(self.upstreams), dict(self.agents)
         same.cursors, same.home = dict(self.cursors), self.home
+        same.seen = {key: dict(of_it) for key, of_it in self.seen.items()}
         return same
 
     def policy_for(self, vhost: str, name: str, what: str) -> Policy | None:
@@ -252,7 +270,7 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
     check = {
         VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy,
         UPSTREAM: _check_federation, AGENT: _check_federation, CURSOR: _check_federation,
-        HOME: _check_federation,
+        SEEN: _check_federation, HOME: _check_federation,
     }[record.kind]  # fmt: skip
     check(record.value, where)
     try:
@@ -297,7 +315,7 @@ def _federation_fault(directory: Directory, record: EntryPut) -> str:
             upstream = str(record.value.get("upstream"))
             there = (record.vhost, upstream) in directory.upstreams
             return "" if there else f"there is no upstream {upstream!r:.300} in its virtual host"
-        case "federation-cursor":
+        case "federation-cursor" | "federation-seen":
             return "the broker itself says how far an agent has taken"
         case "federation-home":
             return "the broker itself says whose link queues it has"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby, repeat, takewhile
 from typing import NamedTuple
 
-from broker.model.history.records import EnqueueRun, Entry, Envelope, Unrouted
+from broker.model.history.records import EnqueueRun, Entry, Envelope, Origin, Unrouted
 from broker.model.queue.arguments import OverflowRule
 from broker.model.queue.queue import Queue
 from broker.model.queue.removals import COPIES, LOOKED, Death, RuledQueue, Search, work_of
@@ -73,8 +73,10 @@ class Enqueueing(Definitions):
         priority: int = 0,
         blind: bool = False,
         path: tuple[str, ...] = (),
+        origin: Origin | None = None,
     ) -> Published:
-        """Enqueue one run of messages with the same route. `blind`, `path`: see `Envelope`.
+        """Enqueue one run of messages with the same route. `blind`, `path`: see `Envelope`. `origin`: with a
+        path: the id of the first message at the first node.
 
         Takes over `raws`. A stale route is looked up again.
         """
@@ -85,6 +87,8 @@ class Enqueueing(Definitions):
             if producer is not None and history.ledger_wanted and raws:
                 history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
             return Published(Need.NONE, len(raws))
+        numbers = self.shared.link_numbers
+        linked = numbers.reserve(len(raws)) if route.linked else 0
         envelope = Envelope(
             history.epoch,
             route.exchange,
@@ -97,21 +101,33 @@ class Enqueueing(Definitions):
             priority=priority,
             blind=blind,
             path=path,
+            origin=(origin[0], origin[1] - linked) if linked and origin is not None else None,
         )
         if route.refusing:
-            return self._publish_bounded(route, envelope, raws, producer, first_tag)
+            return self._publish_bounded(route, envelope, raws, producer, first_tag, linked)
+        if linked:
+            numbers.begin(linked)
         for scope, transient_scope, queues, uuids in route.groups:
             firsts = [queue.enqueue_run(envelope, raws) for queue in queues]
             seen_by = scope if persistent else transient_scope
             if seen_by or history.ledger_wanted:
                 history.append(EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by))
+        if linked:
+            numbers.end()
         return Published(route.need[persistent], len(raws))
 
     def _publish_bounded(
-        self, route: PublishRoute, envelope: Envelope, raws: list[bytes], producer: str | None, first_tag: int
+        self,
+        route: PublishRoute,
+        envelope: Envelope,
+        raws: list[bytes],
+        producer: str | None,
+        first_tag: int,
+        linked: int,
     ) -> Published:
         """The same for a route with a queue that may refuse. Each queue takes as many of the first messages
-        as fit."""
+        as fit. `linked`: the first sequence in link queues."""
+        numbers = self.shared.link_numbers
         accepted = len(raws)
         for queue in route.queues:
             refuses = queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD
@@ -120,7 +136,9 @@ class Enqueueing(Definitions):
             some = raws if taken == len(raws) else raws[:taken]
             seen_by = queue.content_scope if envelope.persistent else queue.content_scope & ~Scope.STORE
             if some:
+                numbers.begin(linked)
                 first = queue.enqueue_run(envelope, some)
+                numbers.end()
                 if seen_by or self.history.ledger_wanted:
                     self.history.append(
                         EnqueueRun([queue.uuid], [first], envelope, some, producer, first_tag, seen_by)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 from broker.model.routing.node_routes import NODES
 
 AT = "@"
 """Between the exchange and the upstream in the name of an agent."""
 UPSTREAM, AGENT, CURSOR = "federation-upstream", "federation-agent", "federation-cursor"
+SEEN = "federation-seen"
 HOME = "federation-home"
 """Kind, and name, of the only entry of its kind. It is of no virtual host."""
 MOST_ADDRESSES = 16
@@ -86,6 +88,25 @@ class Cursor:
 
     def value(self) -> dict[str, object]:
         return {"uuid": self.uuid.hex(), "epoch": self.epoch, "sequence": self.sequence}
+
+
+def seen_name(exchange: str, node: str, epoch: int, number: int) -> str:
+    """Of an entry with a segment of what has come of that node."""
+    return f"{exchange}@{node}@{epoch}.{number}"
+
+
+class SeenAt(NamedTuple):
+    exchange: str
+    node: str
+    epoch: int
+    number: int
+
+
+def seen_at(name: str) -> SeenAt:
+    """The parts of such a name. No node has an `@` in its name."""
+    exchange, node, place = name.rsplit("@", 2)
+    epoch, _, number = place.partition(".")
+    return SeenAt(exchange, node, int(epoch), int(number))
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 from broker.errors import PreconditionFailed
-from broker.model.history.records import Envelope, ExchangeDeclare, QueueDeclare
+from broker.model.history.records import Envelope, ExchangeDeclare, MessageId, QueueDeclare
 from broker.model.history.value_codec import UnsupportedValue, canonical
 from broker.model.queue.link import BY, NODE, OWNER, Path, is_link, link_name, path_of, push_name
 from broker.model.queue.queue import Queue
@@ -165,17 +165,21 @@ class Arrived(NamedTuple):
 
 def arrive(
     vhost: VirtualHost, exchange: Exchange, envelope: Envelope, raws: list[bytes], path: Path,
-    expiration: int | None,
+    expiration: int | None, origin: MessageId | None = None,
 ) -> Arrived:  # fmt: skip
     """Publish messages of one run of a node upstream to the exchange. They go to no link queue of a node on
-    their `path`. `envelope`: theirs, there; `expiration`: the milliseconds that they have left."""
+    their `path`. `envelope`: theirs, there; `expiration`: the milliseconds that they have left; `origin`: the
+    id of the first one where it was published."""
     routed = unrouted = refused = 0
+    at = 0
     for route, some in _routes(vhost, exchange, envelope.routing_key, raws, path):
         published = vhost.publish(
             route, some, persistent=envelope.persistent, channel=envelope.channel,
             largest_frame=envelope.largest_frame, expiration=expiration, priority=envelope.priority,
             blind=envelope.blind, path=path,
+            origin=None if origin is None else (origin[0], origin[1] + at),
         )  # fmt: skip
+        at += len(some)
         if not route.queues:
             unrouted += len(some)
         else:

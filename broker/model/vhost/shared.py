@@ -13,6 +13,7 @@ from broker.model.history.history import History
 from broker.model.queue.backlog import WINDOW
 from broker.model.queue.expiries import Expiries
 from broker.model.queue.leaving import Leaving
+from broker.model.queue.link_ids import LinkNumbers
 from broker.model.queue.queue import Queue
 from broker.model.queue.removals import Removals
 from broker.model.vhost.directory import Directory
@@ -41,6 +42,7 @@ class Shared:
         self.window = WINDOW
         """Messages at the front of each queue that stay in memory."""
         self.generation = 0
+        self.link_numbers = LinkNumbers(0)
         self.node = ""
         """The name of this node in a net of federated brokers; "": it is in none."""
         self.directory = Directory()

@@ -16,6 +16,7 @@ from broker.hooks import Hooks
 from broker.model.history.history import History
 from broker.model.history.records import Entry, EntryDelete, EntryPut, HistoryCheckpoint, QueueEnds, Record
 from broker.model.queue.consumer import Consumer
+from broker.model.queue.link_ids import LinkNumbers
 from broker.model.queue.message_run import Overflow
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
@@ -23,8 +24,8 @@ from broker.model.queue.removals import OPAQUE, ROUNDS, STEPS, MessageFormat, Re
 from broker.model.routing.exchange import Exchange
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
-from broker.model.vhost.directory import POLICY, SCOPE, VHOST, check_change
-from broker.model.vhost.federation_entries import CURSOR, HOME, Cursor, Home
+from broker.model.vhost.directory import POLICY, SCOPE, TAKING, VHOST, check_change
+from broker.model.vhost.federation_entries import CURSOR, HOME, SEEN, Cursor, Home, SeenAt, seen_name
 from broker.model.vhost.fingerprint import definitions_of, fingerprint_of
 from broker.model.vhost.policies import apply_to_all, policy_names
 from broker.model.vhost.shared import Shared
@@ -273,6 +274,15 @@ class VirtualHosts(Shared):
         self.history.append(record)
         self.directory.apply(record)
 
+    def put_seen(self, vhost: str, at: SeenAt, bits: bytes) -> None:
+        """In the batch of messages that have come: these are known from now on. No bits: they are
+        forgotten."""
+        name = seen_name(*at)
+        put = EntryPut(SEEN, vhost, name, {"bits": bits}, SCOPE)
+        record = put if bits else EntryDelete(SEEN, vhost, name, SCOPE)
+        self.history.append(record)
+        self.directory.apply(record)
+
     def delete_cursor(self, vhost: str, agent: str) -> None:
         if (vhost, agent) in self.directory.cursors:
             record = EntryDelete(CURSOR, vhost, agent, SCOPE)
@@ -298,7 +308,7 @@ class VirtualHosts(Shared):
         self.directory.apply(record)
         if record.kind == VHOST:
             (self.add if isinstance(record, EntryPut) else self.remove)(record.name)
-        if record.kind != CURSOR:
+        if record.kind not in TAKING:
             self.changed()
 
     # -- replica and serving mode
@@ -331,6 +341,7 @@ class VirtualHosts(Shared):
                 self.history.append(record)
         for vhost in self:
             apply_to_all(vhost)
+        self.link_numbers = LinkNumbers(epoch)
         for queue in own:
             queue.activate(epoch)
         self._restart_expiries()

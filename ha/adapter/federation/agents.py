@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from broker.model.vhost.federation_entries import FederationAgent
     from broker.store.store import Store
+    from ha.adapter.federation.origins import Origins
     from ha.adapter.federation.ports import FederationNode
-    from ha.adapter.federation.receiving import Origins
     from ha.core.federation.agent import LinkAgent
     from ha.core.federation.ports import LinkWire
 
@@ -59,7 +59,7 @@ class Agent:
 
     @property
     def reason(self) -> str:
-        return self.shown.reason or (self.model.twice if self.model is not None else "")
+        return self.shown.reason
 
     def line(self) -> dict[str, Any]:
         """For people."""
@@ -69,8 +69,8 @@ class Agent:
             taker, model = self.taker, self.model
             line |= {
                 "interest": taker.interest, "taken": taker.taken, "routed": model.routed,
-                "unrouted": model.unrouted, "refused": model.refused, "doubles": taker.doubles,
-                "looped": model.looped, "spoilt": model.spoilt,
+                "unrouted": model.unrouted, "refused": model.refused,
+                "doubles": taker.doubles + model.doubled, "looped": model.looped, "spoilt": model.spoilt,
             }  # fmt: skip
         if self.push is not None:
             line |= {"waiting": self.push.waiting, "given": self.push.sent}

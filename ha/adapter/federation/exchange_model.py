@@ -23,9 +23,13 @@ from ha.core.federation.intake import BEFORE_ALL
 from ha.core.federation.wire import is_node
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.model.queue.link import Path
     from broker.model.vhost.links import Wish
     from broker.model.vhost.vhost import VirtualHost
     from broker.store.store import Store
+    from ha.adapter.federation.origins import Origins
     from ha.adapter.federation.ports import FederationNode
     from ha.core.federation.ports import Wanted
 
@@ -34,12 +38,12 @@ NOWHERE = Cursor(b"", *BEFORE_ALL)
 
 class ExchangeModel:
     """See `ha.core.federation.ports.TakerModel`. `entry`: the name of the cursor's directory entry;
-    `source`: that of the other broker, for people. `origins`: of each node that published, the sources from
-    which that came to this exchange. `max_hops`: 0 where nothing is wanted."""
+    `source`: that of the other broker, for people. `origins`: what has come to this exchange by every way.
+    `max_hops`: 0 where nothing is wanted."""
 
     def __init__(
         self, node: FederationNode, store: Store, vhost: VirtualHost, entry: str, exchange: str, source: str,
-        origins: dict[str, set[str]], max_hops: int = 0,
+        origins: Origins, max_hops: int = 0,
     ) -> None:  # fmt: skip
         self._node = node
         self._store = store
@@ -50,14 +54,12 @@ class ExchangeModel:
         me = node.settings.federated.node
         self._wishes = Wishes(vhost, exchange, me, max_hops) if max_hops else None
         self._origins = origins
-        self.twice = ""
-        """Why messages come twice, in a sentence; "" if they do not."""
         self._settled = NOWHERE
         self._settling: deque[tuple[Position, Cursor]] = deque()
         """Of each batch with messages: up to where they are taken with it."""
         if (found := self._cursor()) is not NOWHERE:
             self._settling.append((vhost.history.position, found))
-        self.routed = self.unrouted = self.refused = self.looped = self.spoilt = 0
+        self.routed = self.unrouted = self.refused = self.looped = self.spoilt = self.doubled = 0
 
     def type(self) -> str:
         found = self._vhost.exchanges.get(self._exchange)
@@ -101,43 +103,48 @@ class ExchangeModel:
     def taken(self, uuid: bytes) -> MessageId:
         return _at(self._cursor(), uuid)
 
-    def take(self, path: tuple[str, ...], run: EnqueueRun, skip: int, wall_ms: int) -> None:
-        envelope = run.envelope
-        raws = run.raws.split() if isinstance(run.raws, RawRun) else run.raws
+    def take(self, path: Path, run: EnqueueRun, skip: int, origin: MessageId | None, wall_ms: int) -> None:
+        envelope, count = run.envelope, run.count - skip
         # What comes by a way to this node goes where the default exchange sends it.
         exchange = self._vhost.exchanges.get("" if self._exchange == NODES else self._exchange)
-        me = self._node.settings.federated.node
-        fit = [raw for raw in raws[skip:] if not unreadable([raw])] if unreadable(raws) else raws[skip:]
-        self.spoilt += len(raws) - skip - len(fit)
-        if exchange is None or not fit:
+        if exchange is None:
             return
-        if me in path:
-            self.looped += len(fit)
+        if self._node.settings.federated.node in path:
+            self.looped += count
             return
-        if path and self._exchange != NODES:
-            self._note_origin(path[0])
+        fresh = [(0, count)]
+        if path and origin is not None and self._exchange != NODES:
+            fresh = self._origins.seen.take(path[0], self._entry, *origin, count)
+            self.doubled += count - sum(end - begin for begin, end in fresh)
+        if not fresh:
+            return
+        raws = run.raws.split() if isinstance(run.raws, RawRun) else run.raws
         left = envelope.expiration
         if left is not None:
             left = max(0, left - max(0, wall_ms - envelope.wall_ms))
-        result = arrive(self._vhost, exchange, envelope, fit, path, left)
-        self.routed += result.routed
-        self.unrouted += result.unrouted
-        self.refused += result.refused
+        for begin, end in fresh:
+            for at, some in self._readable(raws[skip + begin : skip + end]):
+                first = None if origin is None or not path else (origin[0], origin[1] + begin + at)
+                result = arrive(self._vhost, exchange, envelope, some, path, left, first)
+                self.routed += result.routed
+                self.unrouted += result.unrouted
+                self.refused += result.refused
 
-    def _note_origin(self, node: str) -> None:
-        """Between two nodes there is to be one way: nobody can tell the copies of a message apart."""
-        seen = self._origins.setdefault(node, set())
-        seen.add(self._source)
-        if len(seen) > 1 and not self.twice:
-            ways = " and ".join(f"'{source}'" for source in sorted(seen))
-            self.twice = (
-                f"messages that node '{node}' publishes come from {ways}, once from each: remove the "
-                "agents of all but one"
-            )
+    def _readable(self, raws: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+        """All of them, or stretches with their places without those that cannot be read."""
+        if not unreadable(raws):
+            yield 0, raws
+            return
+        for at, raw in enumerate(raws):
+            if unreadable([raw]):
+                self.spoilt += 1
+            else:
+                yield at, [raw]
 
     def took(self, uuid: bytes, upto: MessageId) -> None:
         vhost = self._vhost
         cursor = Cursor(uuid, *upto)
+        self._origins.settle()
         self._node.vhosts.put_cursor(vhost.name, self._entry, cursor)
         batch = vhost.history.position
         if self._settling and self._settling[-1][0] == batch:
@@ -159,6 +166,10 @@ class ExchangeModel:
     def forget(self) -> None:
         if self._node.vhosts.serving:
             self._node.vhosts.delete_cursor(self._vhost.name, self._entry)
+            begins = f"{self._exchange}@"
+            left = (name for vhost, name in self._vhost.shared.directory.cursors if vhost == self._vhost.name)
+            if not any(name.startswith(begins) for name in left):
+                self._origins.forget()
 
 
 def _at(cursor: Cursor, uuid: bytes) -> MessageId:

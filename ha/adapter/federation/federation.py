@@ -16,7 +16,8 @@ from ha.adapter import codes
 from ha.adapter.federation.agents import Agents
 from ha.adapter.federation.link_queues import LinkQueues
 from ha.adapter.federation.link_wire import NodeWire
-from ha.adapter.federation.receiving import Origins, ReceivingExchanges
+from ha.adapter.federation.origins import Origins
+from ha.adapter.federation.receiving import ReceivingExchanges
 from ha.adapter.federation.routes import route_lines
 from ha.adapter.federation.trace import trace
 from ha.core.deadlines import earliest
@@ -46,7 +47,7 @@ class Federation:
         self.receivers = LinkReceivers(exchanges, wire)
         self._agents = Agents(node, store, wire, lambda: self._owner, self._origins_of)
         self._origins: dict[tuple[str, str], Origins] = {}
-        """By virtual host and exchange: of each node that published, the brokers from which that came."""
+        """By virtual host and exchange."""
         self._held: deque[tuple[int, int, bytes]] = deque()
         """What brokers downstream sent during a switchover, and before the tick after it. It is heard if that
         comes to nothing."""
@@ -144,7 +145,10 @@ class Federation:
         self._epoch, self._seen = 0, -1
 
     def _origins_of(self, vhost: str, exchange: str) -> Origins:
-        return self._origins.setdefault((vhost, exchange), {})
+        key = vhost, exchange
+        if key not in self._origins:
+            self._origins[key] = Origins(self._node.vhosts, vhost, exchange)
+        return self._origins[key]
 
     # -- for people
 

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.store.store import Store
+    from ha.adapter.federation.origins import Origins
     from ha.adapter.federation.ports import FederationNode
     from ha.core.federation.ports import FeederStanding, TakerModel
-
-Origins = dict[str, set[str]]
 
 
 class ReceivingExchanges:

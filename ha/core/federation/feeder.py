@@ -89,7 +89,7 @@ class LinkFeeders(ServedLinks[LinkFeed]):
         self.links[place] = LinkFeed(asked, found.uuid)
         taken = (asked.taken_epoch, asked.taken) if asked.uuid == found.told.hex() else (0, 0)
         self._model.attach(found.uuid, taken)
-        answer = Opened(me.node, me.name, me.epoch, found.told.hex(), found.digest)
+        answer = Opened(me.node, me.owner, me.name, me.epoch, found.told.hex(), found.digest)
         self._wire.send(*place, LinkMethod.OPENED, answer.encode())
 
     def _displace(self, uuid: bytes, asked: Open) -> Refusal:

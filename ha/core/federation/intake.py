@@ -7,6 +7,9 @@ messages themselves: a failover at either end neither loses nor doubles any.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from hashlib import sha256
+
 from broker.model.history.records import EnqueueRun, MessageId
 from ha.core.errors import LinkError
 from ha.core.federation.ports import IntakeModel
@@ -14,6 +17,13 @@ from ha.core.federation.wire import TakerFrame, encode_id, parse_serial
 from ha.core.wire.link import frame
 
 BEFORE_ALL: MessageId = (0, 0)
+
+
+@lru_cache(64)
+def origin_epoch(owner: str, epoch: int) -> int:
+    """A number for an epoch of that cluster, which no other cluster has: one that is made anew may have the
+    same epochs, and the same name in the net."""
+    return int.from_bytes(sha256(f"{owner} {epoch}".encode()).digest()[:7], "big")
 
 
 class Intake:
@@ -24,6 +34,7 @@ class Intake:
         self.taken = self.doubles = 0
         self._uuid = b""
         self._path: tuple[str, ...] = ()
+        self._owner = ""
         self.at = self._told = BEFORE_ALL
 
     @property
@@ -31,9 +42,10 @@ class Intake:
         """Its exchange is there."""
         return bool(self._model.type())
 
-    def begin(self, uuid: bytes, upstream: str, *, echo: bool = False) -> None:
-        """A link is open. `upstream`: the node that feeds; with `echo` messages may go back there."""
-        self._uuid, self._path = uuid, () if echo else (upstream,)
+    def begin(self, uuid: bytes, upstream: str, owner: str, *, echo: bool = False) -> None:
+        """A link is open. `upstream`, `owner`: the node that feeds, and the id of its cluster; with `echo`
+        messages may go back there."""
+        self._uuid, self._path, self._owner = uuid, () if echo else (upstream,), owner
         self.at, self._told = self._model.taken(uuid), BEFORE_ALL
 
     def runs(self, body: bytes) -> None:
@@ -58,8 +70,16 @@ class Intake:
         skip = self.at[1] - first + 1 if self.at >= (epoch, first) else 0
         self.doubles += skip
         self.taken += run.count - skip
-        self._model.take((*run.envelope.path, *self._path), run, skip, wall_ms)
+        path, origin = (*run.envelope.path, *self._path), self._origin(run, first + skip)
+        self._model.take(path, run, skip, origin, wall_ms)
         self.at = epoch, last
+
+    def _origin(self, run: EnqueueRun, sequence: int) -> MessageId | None:
+        """The id of that message at the node at which it was published."""
+        envelope = run.envelope
+        if not envelope.path:
+            return origin_epoch(self._owner, envelope.epoch), sequence
+        return (envelope.origin[0], envelope.origin[1] + sequence) if envelope.origin is not None else None
 
     def forget(self) -> None:
         """The link is gone for good, and its cursor with it."""

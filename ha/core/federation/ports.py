@@ -39,9 +39,12 @@ class IntakeModel(Protocol):
     def taken(self, uuid: bytes) -> MessageId:
         """Up to where messages of that link queue are taken; the lowest id if none is."""
 
-    def take(self, path: tuple[str, ...], run: EnqueueRun, skip: int, wall_ms: int) -> None:
-        """Publish its messages here, but for the first `skip`. `path`: the nodes that they came through;
-        `wall_ms`: the clock of the last one, now."""
+    def take(
+        self, path: tuple[str, ...], run: EnqueueRun, skip: int, origin: MessageId | None, wall_ms: int
+    ) -> None:
+        """Publish its messages here, but for the first `skip`, and for those that have come by another way.
+        `path`: the nodes that they came through; `origin`: the id of the first one, after `skip`, at the
+        first of these; `wall_ms`: the clock of the last one, now."""
 
     def took(self, uuid: bytes, upto: MessageId) -> None:
         """In the batch of those messages: they are taken."""

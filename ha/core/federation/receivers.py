@@ -92,7 +92,7 @@ class LinkReceivers(ServedLinks[Receiving]):
             self._wire.send(*place, LinkMethod.REFUSED, refusal.encode())
             return
         uuid, intake = bytes.fromhex(offered.uuid), Intake(model)
-        intake.begin(uuid, offered.node, echo=offered.echo)
+        intake.begin(uuid, offered.node, offered.owner, echo=offered.echo)
         telling = Telling(model, partial(self._send, place)) if offered.digest else None
         self.links[place] = Receiving(offered, model, intake, telling)
         accepted = Accepted(me.node, me.name, *model.settled(uuid))

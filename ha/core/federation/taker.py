@@ -70,7 +70,7 @@ class LinkTaker(LinkAgent):
     def _begin(self, method: int, payload: bytes) -> None:
         answer = parse_opened(payload)
         self._decoder = StreamDecoder(FeederFrame)
-        self._intake.begin(bytes.fromhex(answer.uuid), answer.node)
+        self._intake.begin(bytes.fromhex(answer.uuid), answer.node, answer.owner)
         self._telling.begin(answer.node, answer.digest)
 
     def _data(self, payload: bytes) -> None:

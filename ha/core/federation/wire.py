@@ -129,9 +129,10 @@ def _open_of(document: Document) -> Open:
 
 @dataclass(slots=True, frozen=True)
 class Opened:
-    """`node`: that of the feeder. `uuid`: of the link queue, in hex. `digest`: of its interest."""
+    """`node`, `owner`: those of the feeder. `uuid`: of the link queue, in hex. `digest`: of its interest."""
 
     node: str
+    owner: str
     name: str
     epoch: int
     uuid: str
@@ -147,7 +148,8 @@ def parse_opened(payload: bytes) -> Opened:
 
 def _opened_of(document: Document) -> Opened:
     return Opened(
-        _name(document["node"]), one_line(label(document["name"])), count(document["epoch"]),
+        _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
+        count(document["epoch"]),
         _uuid(document["uuid"]), label(document["digest"]),
     )  # fmt: skip
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from broker.security.identity import FEDERATION, User, default_users
+from broker.store.node_files import NodeIdentity, RecordFile
 from ha.adapter.federation.settings import LOGINS, FederationSettings
 from ha.adapter.peering.login import PeeringLogin
 from tests.ha.pair import Host, Pair, raw
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 LOGIN = "net"
 USER = User("fed", frozenset({FEDERATION}), password="secret")
@@ -116,3 +119,16 @@ def agent(exchange: str, upstream: str, **more: Any) -> dict[str, Any]:
     value = {"exchange": exchange, "upstream": upstream, "consume-mode": "all"}
     value |= {key.replace("_", "-"): item for key, item in more.items()}
     return entry("federation-agent", f"{exchange}@{upstream}", **value)
+
+
+def restore(host: Host, copy: dict[str, bytes], epoch: int, node_id: str) -> None:
+    """As `understudy restore` does: the segments of the copy, a new id, no cluster, the epoch of the
+    copy. Without segments it is a broker made anew."""
+    disk = host.disk = VirtualDisk()
+    disk.make_directory(f"/{host.name}")
+    disk.make_directory(f"/{host.name}/store")
+    for path, data in copy.items():
+        if path.endswith(".segment"):
+            disk.place(path, data)
+    identity = NodeIdentity(node_id, host.name, None, 0, 1)
+    RecordFile(disk, f"/{host.name}", "node.json").save(asdict(identity) | {"epoch": epoch})

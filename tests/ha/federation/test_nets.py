@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.ha.federation.nets import Net
+from tests.ha.federation.nets import Net, restore
 
 
 def build(links: list[tuple[str, str]], **sizes: int) -> Net:
@@ -46,13 +46,58 @@ def test_each_node_gets_what_it_wants_once(links: list[tuple[str, str]]) -> None
         assert net.waiting(upstream, downstream) == 0
 
 
-def test_a_second_way_between_two_nodes_is_named() -> None:
+MESH = [*itertools.permutations("abcd", 2)]
+RING_BOTH = [*RING, *((up, down) for down, up in RING)]
+LETTERS = "abcdefghij"
+
+
+@pytest.mark.parametrize("links", [DIAMOND, MESH, RING_BOTH], ids=["diamond", "mesh", "ring both ways"])
+def test_what_comes_by_several_ways_comes_once_and_in_order(links: list[tuple[str, str]]) -> None:
+    """Also while ways break and are mended, and while brokers that take fail over."""
+    net = build(links, a=1, b=1, c=1, d=2)
+    b, c = net.serving("b"), net.serving("c")
+    for at, letter in enumerate(LETTERS):
+        net.send("a", "all", letter)
+        net.send("a", "d", letter.upper())  # only one node wants it
+        net.run(0.02 * (at % 3))
+        match at:
+            case 2:
+                net.separate(b, net.serving("a"), reset=True)
+            case 4:
+                net.heal()
+                net.separate(c, net.serving("d"), reset=True)
+            case 6:
+                net.run(0.5)
+                host = net.serving("d")
+                net.kill(host)
+                net.run(0.2)
+                assert net.ask(next(h for h in net.nodes["d"] if h is not host), "promote")["ok"]
+                net.start(host)
+            case 7:
+                net.heal()
+    for node in "bc":
+        net.gets(node, "q", LETTERS)
+    net.gets("d", "q", "".join(letter + letter.upper() for letter in LETTERS))
+    for downstream, upstream in links:
+        assert net.waiting(upstream, downstream) == 0
+    assert sum(net.line("d", upstream)["doubles"] for downstream, upstream in links if downstream == "d") > 0
+
+
+def test_a_broker_made_anew_with_the_same_name_is_another_origin() -> None:
+    """Its ids begin again: they are not those that came before."""
     net = build(DIAMOND, a=1, b=1, c=1, d=1)
-    net.send("a", "all", "1")
-    net.run(2.0)
-    assert net.content("b", "q") == net.content("c", "q") == "1"
-    reasons = [net.line("d", upstream)["reason"] for upstream in "bc"]
-    assert any("messages that node 'a' publishes come from 'b' and 'c'" in reason for reason in reasons)
+    net.send("a", "all", "123")
+    net.gets("d", "q", "123")
+    host = net.serving("a")
+    net.kill(host)
+    restore(host, {}, 0, "f" * 32)
+    net.start(host)
+    net.exchange("a")
+    for node in "bc":
+        net.runs(node, "a")
+    net.run(0.5)
+    net.send("a", "all", "456")
+    net.gets("d", "q", "123456")
 
 
 def test_an_interest_ends_everywhere_when_its_queue_does() -> None:

@@ -17,9 +17,9 @@ SENT = 120
 
 
 class Chaos:
-    """`top` is given to by `giver`, and `leaf` takes from `top`. Messages are numbered, and published at
-    `giver` or `top`. One that was not confirmed is sent again, as by a client. Its key also says which
-    attempt it is."""
+    """`top` is given to by `giver`, and `leaf` takes from `top`; in every other seed from `giver`, too, so
+    that messages come by two ways. Messages are numbered, and published at `giver` or `top`. One that was not
+    confirmed is sent again, as by a client. Its key also says which attempt it is."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -31,6 +31,9 @@ class Chaos:
         net.federate("giver", "top", consume_mode="none", forward_mode="all")
         net.runs("leaf", "top")
         net.runs("giver", "top")
+        if seed % 2:
+            net.federate("leaf", "giver")
+            net.runs("leaf", "giver")
         self.source = self.rng.choice(("giver", "top"))
         self.confirmed: set[int] = set()
         self.sent: dict[int, tuple[Host, int, Position]] = {}
@@ -154,4 +157,4 @@ def test_each_confirmed_message_comes_once_and_in_order(seed: int) -> None:
     net.run(1.0)
     assert len(set(found())) == len(found()), f"seed {seed}: twice: {found()}"
     assert found() == sorted(found()), f"seed {seed}: out of order: {found()}"
-    assert net.waiting("top", "leaf") == 0
+    assert net.waiting("top", "leaf") == net.waiting("giver", "leaf") == 0

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 
-from broker.store.node_files import NodeIdentity, RecordFile
-from tests.ha.federation.nets import Net
-from tests.ha.pair import Host
-from tests.simulation.harness.machines.virtual_disk import VirtualDisk
-
-
-def restore(host: Host, copy: dict[str, bytes], epoch: int, node_id: str) -> None:
-    """As `understudy restore` does: the segments of the copy, a new id, no cluster, the epoch of the copy."""
-    disk = host.disk = VirtualDisk()
-    disk.make_directory(f"/{host.name}")
-    disk.make_directory(f"/{host.name}/store")
-    for path, data in copy.items():
-        if path.endswith(".segment"):
-            disk.place(path, data)
-    identity = NodeIdentity(node_id, host.name, None, 0, 1)
-    RecordFile(disk, f"/{host.name}", "node.json").save(asdict(identity) | {"epoch": epoch})
+from tests.ha.federation.nets import Net, restore
 
 
 @pytest.mark.parametrize("way", ["pull", "push"])
