@@ -254,8 +254,10 @@ class Agents:
 
     @property
     def hungry(self) -> bool:
-        """There is more to give, and room for it."""
-        return any(agent.push is not None and agent.push.hungry for agent in self._all.values())
+        """There is more to give or to tell, and room for it."""
+        pushes = (agent.push for agent in self._all.values() if agent.push is not None)
+        ends = (end for agent in self._all.values() for end in agent.ends)
+        return any(push.hungry for push in pushes) or any(end.hungry for end in ends)
 
     def deadlines(self) -> list[float | None]:
         return [end.next_deadline() for agent in self._all.values() for end in agent.ends]

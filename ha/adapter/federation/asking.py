@@ -1,8 +1,12 @@
-"""Asking: the other end of a link says what it wants, and the link queue here is bound accordingly."""
+"""LinkInterest: what the other end of a link wants, as the bindings of the link queue here.
+
+Owner: LinkQueues, or PushQueue. Each change is history like any other. A link queue may have 100,000
+bindings: what has to look at all of them is done once, and kept.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.errors import PreconditionFailed
 from broker.model.history.records import Bind
@@ -10,14 +14,17 @@ from broker.model.routing.node_routes import NODES
 from broker.model.vhost.federation_entries import MOST_HOPS
 from broker.model.vhost.links import ask_for, asked_for, behind, declare_nodes, forgo
 from ha.adapter.federation.interest import changes, interest_of, mark_of
+from ha.core.federation.heeding import InterestRefused
 from ha.core.federation.wire import InterestFlag, digest_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.model.queue.link import Path
     from broker.model.queue.queue import Queue
-    from broker.model.routing.exchange import Exchange
-    from broker.model.vhost.links import Interest
+    from broker.model.routing.exchange import Binding, Exchange
+    from broker.model.vhost.links import Interest, Wish
     from broker.model.vhost.vhost import VirtualHost
-    from ha.adapter.federation.feeding import Feeding
 
 MOST_INTEREST = 100_000
 """Bindings of one link."""
@@ -33,50 +40,93 @@ def federated(vhost: VirtualHost | None, name: str) -> Exchange | None:
     return None if found is None or found.internal else found
 
 
-def digest_at(vhost: VirtualHost, queue: Queue) -> str:
-    """Of what the link queue is bound for."""
-    own = asked_for(vhost, queue)
-    return digest_of(sum(mark_of(wish, behind(each).path) for wish, each in own.items()))
+class Held(NamedTuple):
+    """A binding of the link queue. `mark`: see `mark_of`."""
+
+    binding: Binding
+    path: Path
+    mark: int
 
 
-def ask(feeding: Feeding, flags: InterestFlag, payload: bytes) -> str:
-    """Change what the link queue is bound for. Returns why that is refused; LinkError if it cannot be
-    read."""
-    if why := feeding.ended():
-        return why
-    if flags & InterestFlag.FIRST:
-        feeding.begun = {}
-    for record in changes(payload):
-        item = interest_of(record)
-        if len(item.path) > MOST_HOPS:
-            return f"an interest that came through {len(item.path)} nodes: {MOST_HOPS} are the most"
-        if why := _change(feeding, item, wanted=isinstance(record, Bind)):
-            return why
-    if flags & InterestFlag.LAST and feeding.begun is not None:
-        begun, feeding.begun = feeding.begun, None
-        stale = [wish for wish in feeding.held if wish not in begun]
-        forgo(feeding.vhost, [feeding.held.pop(wish) for wish in stale])
-    return ""
+class LinkInterest:
+    """Nobody else changes the bindings of the link queue, but for the end of the exchange or of the queue."""
 
+    def __init__(self, vhost: VirtualHost, exchange: Exchange, queue: Queue) -> None:
+        self._vhost = vhost
+        self.exchange = exchange
+        self.queue = queue
+        self.held: dict[Wish, Held] = {}
+        self._marks = 0
+        """The sum of all marks."""
+        self._begun: dict[Wish, None] | None = None
+        """The wishes of a whole set that is still coming."""
+        for wish, binding in asked_for(vhost, queue).items():
+            self._put(wish, binding, behind(binding).path)
 
-def _change(feeding: Feeding, item: Interest, *, wanted: bool) -> str:
-    """Returns why it is refused."""
-    wish = item.wish
-    known = feeding.held.get(wish)
-    same = known is not None and behind(known).path == item.path
-    if not wanted:
-        if same:
-            forgo(feeding.vhost, [feeding.held.pop(wish)])
-        return ""
-    if not same:
-        if known is None and len(feeding.held) >= MOST_INTEREST:
-            return f"more than {MOST_INTEREST:,} bindings of one link"
-        try:
-            feeding.held[wish] = ask_for(feeding.vhost, feeding.exchange, feeding.queue, item)
-        except PreconditionFailed as error:
-            return error.text
-        if known is not None:
-            forgo(feeding.vhost, [known])
-    if feeding.begun is not None:
-        feeding.begun[wish] = None
-    return ""
+    @property
+    def digest(self) -> str:
+        return digest_of(self._marks)
+
+    @property
+    def ended(self) -> bool:
+        """It is that of an exchange or a queue that is gone."""
+        return self.queue.deleted or self._vhost.exchanges.get(self.exchange.name) is not self.exchange
+
+    def begin(self) -> None:
+        """A link is open."""
+        self._begun = None
+
+    def apply(self, flags: InterestFlag, payload: bytes) -> Iterator[None]:
+        """See `ha.core.federation.heeding.Heeding`. Nothing is taken away before a whole set is there: what
+        it does not name is wanted until then."""
+        if flags & InterestFlag.FIRST:
+            self._begun = {}
+        for record in changes(payload):
+            if self.ended:
+                return
+            item = interest_of(record)
+            if len(item.path) > MOST_HOPS:
+                why = f"an interest that came through {len(item.path)} nodes: {MOST_HOPS} are the most"
+                raise InterestRefused(why)
+            if isinstance(record, Bind):
+                self._ask(item)
+            else:
+                self._forgo(item)
+            yield
+        if flags & InterestFlag.LAST and self._begun is not None:
+            begun, self._begun = self._begun, None
+            for wish in [wish for wish in self.held if wish not in begun]:
+                forgo(self._vhost, [self._pop(wish)])
+                yield
+
+    def _ask(self, item: Interest) -> None:
+        wish = item.wish
+        known = self.held.get(wish)
+        if known is None or known.path != item.path:
+            if known is None and len(self.held) >= MOST_INTEREST:
+                raise InterestRefused(f"more than {MOST_INTEREST:,} bindings of one link")
+            try:
+                binding = ask_for(self._vhost, self.exchange, self.queue, item)
+            except PreconditionFailed as error:
+                raise InterestRefused(error.text) from error
+            old = [self._pop(wish)] if known is not None else []
+            self._put(wish, binding, item.path)
+            forgo(self._vhost, old)
+        if self._begun is not None:
+            self._begun[wish] = None
+
+    def _forgo(self, item: Interest) -> None:
+        wish = item.wish
+        known = self.held.get(wish)
+        if known is not None and known.path == item.path:
+            forgo(self._vhost, [self._pop(wish)])
+
+    def _put(self, wish: Wish, binding: Binding, path: Path) -> None:
+        mark = mark_of(wish, path)
+        self.held[wish] = Held(binding, path, mark)
+        self._marks += mark
+
+    def _pop(self, wish: Wish) -> Binding:
+        held = self.held.pop(wish)
+        self._marks -= held.mark
+        return held.binding

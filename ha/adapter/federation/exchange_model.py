@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from broker.amqp091.codec.content_check import unreadable
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Bind, EnqueueRun, MessageId, RawRun, Unbind
+from broker.model.queue.link import path_of
 from broker.model.routing.node_routes import NODES
 from broker.model.values import Position
 from broker.model.vhost.federation_entries import MOST_HOPS, Cursor
 from broker.model.vhost.links import arrive
-from ha.adapter.federation.interest import decoded, interest_of, mark_of, record_of
+from ha.adapter.federation.interest import decoded, mark_of, record_of
 from ha.adapter.federation.wishes import Wishes
 from ha.core.errors import LinkError
 from ha.core.federation.intake import BEFORE_ALL
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.model.queue.link import Path
-    from broker.model.vhost.links import Wish
+    from broker.model.vhost.links import Interest, Wish
     from broker.model.vhost.vhost import VirtualHost
     from broker.store.store import Store
     from ha.adapter.federation.origins import Origins
     from ha.adapter.federation.ports import FederationNode
-    from ha.core.federation.ports import Wanted
 
 NOWHERE = Cursor(b"", *BEFORE_ALL)
 
@@ -65,22 +65,33 @@ class ExchangeModel:
         found = self._vhost.exchanges.get(self._exchange)
         return found.type.value if found is not None else ""
 
-    def wanted(self, upstream: str) -> Wanted:
-        found = self._wishes.all(upstream) if self._wishes is not None else {}
-        return {wish: record_of(self._exchange, interest) for wish, interest in found.items()}
+    def wanted(self, upstream: str) -> Iterator[tuple[Wish, Bind | None]]:
+        wishes = self._wishes
+        if wishes is None:
+            return iter(())
+        return ((wish, self._record(wishes.of(wish, upstream))) for wish in wishes.all())
 
-    def changes(self, upstream: str) -> dict[Wish, Bind | None]:
-        found = self._wishes.changes(upstream) if self._wishes is not None else {}
-        return {
-            wish: record_of(self._exchange, interest) if interest is not None else None
-            for wish, interest in found.items()
-        }
+    @property
+    def changed(self) -> bool:
+        return self._wishes is not None and self._wishes.changed
+
+    @property
+    def overrun(self) -> bool:
+        return self._wishes is not None and self._wishes.overrun
+
+    def next_change(self, upstream: str) -> tuple[Wish, Bind | None]:
+        assert self._wishes is not None
+        wish = self._wishes.next_change()
+        return wish, self._record(self._wishes.of(wish, upstream))
+
+    def _record(self, interest: Interest | None) -> Bind | None:
+        return record_of(self._exchange, interest) if interest is not None else None
 
     def mark(self, wish: Wish, bind: Bind) -> int:
-        return mark_of(wish, interest_of(bind).path)
+        return mark_of(wish, path_of(bind.arguments))
 
-    def encode(self, records: list[Bind | Unbind]) -> list[bytes]:
-        return [encode_record(record) for record in records]
+    def encode(self, record: Bind | Unbind) -> bytes:
+        return encode_record(record)
 
     def runs(self, payload: bytes) -> list[EnqueueRun]:
         found: list[EnqueueRun] = []

@@ -71,8 +71,11 @@ class Federation:
             gives = method == LinkMethod.OFFER or self.receivers.has(peer, stream)
             (self.receivers if gives else self.feeders).hear(peer, method, stream, rest)
         except LinkError as error:
-            self.lost(peer)
-            self._wire.close(peer, error.code, f"FRAME_ERROR - {error}")
+            self._expel(peer, error)
+
+    def _expel(self, peer: int, error: LinkError) -> None:
+        self.lost(peer)
+        self._wire.close(peer, error.code, f"FRAME_ERROR - {error}")
 
     def lost(self, peer: int) -> None:
         """An inbound connection is gone."""
@@ -115,6 +118,8 @@ class Federation:
             return  # a switchover: no change may become history
         while self._held:
             self._take(*self._held.popleft())
+        for peer, error in self.feeders.tick():
+            self._expel(peer, error)
         if self._epoch != self._node.core.epoch or self._seen != self._node.vhosts.directory.generation:
             self.serve(now)
         self._agents.tick(now)
@@ -132,7 +137,8 @@ class Federation:
         """Without the deadlines of the peerings."""
         broker = self._node.broker
         handed_out = not broker.output_fenced and not broker.input_paused
-        if handed_out and (self._queues.hungry or self._agents.hungry):
+        ends = (self._queues, self.feeders, self.receivers, self._agents)
+        if handed_out and any(end.hungry for end in ends):
             return self._node.now
         return earliest(*self._agents.deadlines())
 
@@ -141,6 +147,7 @@ class Federation:
         self.feeders.stop()
         self.receivers.stop()
         self._agents.rest()
+        self._queues.rest()
         self._origins, self._held = {}, deque()
         self._epoch, self._seen = 0, -1
 

@@ -17,7 +17,7 @@ from broker.model.queue.message_run import group_runs
 from broker.model.queue.requeueing import DeliveredBatch
 from broker.model.routing.node_routes import NODES
 from broker.model.values import Reason
-from broker.model.vhost.links import Wish, asked_for, with_global_reply
+from broker.model.vhost.links import with_global_reply
 from ha.core.errors import LinkError
 
 if TYPE_CHECKING:
@@ -55,10 +55,6 @@ class Feeding:
         self.octets = 0
         self.sent = 0
         self.gone = ""
-        self.held = asked_for(vhost, queue)
-        """What the broker that takes has asked for."""
-        self.begun: dict[Wish, None] | None = None
-        """The wishes of a whole set that is still coming."""
         self._mean = MEAN_FIRST
         self._taken: MessageId = (0, 0)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 
-from broker.model.history.record_codec import CorruptRecord, decode_records
+from broker.model.history.record_codec import CorruptRecord, decode_records, split_records
 from broker.model.history.records import Bind, Record, Unbind
 from broker.model.queue.link import BY
 from broker.model.vhost.links import Interest, Wish
 from ha.core.errors import LinkError
+
+UNREADABLE = "records that cannot be read: {error}"
 
 
 def record_of(exchange: str, interest: Interest) -> Bind:
@@ -27,21 +30,23 @@ def interest_of(record: Bind | Unbind) -> Interest:
     return Interest(record.routing_key, arguments, tuple(path))
 
 
-def changes(payload: bytes) -> list[Bind | Unbind]:
-    """LinkError for anything else."""
-    found: list[Bind | Unbind] = []
-    for record in decoded(payload):
-        if not isinstance(record, Bind | Unbind):
-            raise LinkError("an interest that is no binding")
-        found.append(record)
-    return found
+def changes(payload: bytes) -> Iterator[Bind | Unbind]:
+    """One after the other, as they are asked for. LinkError for anything else."""
+    try:
+        for _, _, framed in split_records(payload):
+            for record in decode_records(framed):
+                if not isinstance(record, Bind | Unbind):
+                    raise LinkError("an interest that is no binding")
+                yield record
+    except CorruptRecord as error:
+        raise LinkError(UNREADABLE.format(error=error)) from error
 
 
 def decoded(payload: bytes) -> list[Record]:
     try:
         return decode_records(payload)
     except CorruptRecord as error:
-        raise LinkError(f"records that cannot be read: {error}") from error
+        raise LinkError(UNREADABLE.format(error=error)) from error
 
 
 def mark_of(wish: Wish, path: tuple[str, ...]) -> int:

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 from broker.errors import AmqpError
 from broker.model.queue.link import OWNER, link_name
 from broker.model.vhost.links import declare_link, end_link
-from ha.adapter.federation.asking import ask, digest_at, federated
+from ha.adapter.federation.asking import LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
 from ha.core.federation.ports import FeederStanding, Found
 from ha.core.federation.wire import Open, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.hooks import ExtensionPeer
     from broker.model.history.records import MessageId
+    from broker.model.queue.queue import Queue
+    from broker.model.routing.exchange import Exchange
+    from broker.model.vhost.vhost import VirtualHost
     from ha.adapter.federation.ports import FederationNode
     from ha.core.federation.wire import InterestFlag
 
@@ -28,6 +33,8 @@ class LinkQueues:
     def __init__(self, node: FederationNode) -> None:
         self._node = node
         self._feeding: dict[bytes, Feeding] = {}
+        self._interest: dict[bytes, LinkInterest] = {}
+        """Of each link queue that was taken from since this broker serves."""
 
     def standing(self) -> FeederStanding:
         node, core, me = self._node, self._node.core, self._node.me
@@ -71,7 +78,16 @@ class LinkQueues:
             )
             return Refusal(other, patient=True)
         told = self._node.vhosts.directory.home.told(queue.uuid)
-        return Found(queue.uuid, told, digest_at(vhost, queue))
+        return Found(queue.uuid, told, self._interest_of(vhost, exchange, queue).digest)
+
+    def _interest_of(self, vhost: VirtualHost, exchange: Exchange, queue: Queue) -> LinkInterest:
+        found = self._interest.get(queue.uuid)
+        if found is None or found.ended:
+            gone = [uuid for uuid, interest in self._interest.items() if interest.ended]
+            for uuid in gone:
+                del self._interest[uuid]
+            found = self._interest[queue.uuid] = LinkInterest(vhost, exchange, queue)
+        return found
 
     def attach(self, uuid: bytes, taken: MessageId) -> None:
         queue = self._node.vhosts.queues_by_uuid[uuid]
@@ -79,6 +95,7 @@ class LinkQueues:
         assert vhost is not None
         exchange = vhost.exchanges[queue.name.removeprefix("amq.link.").rpartition("@")[0]]
         feeding = self._feeding[uuid] = Feeding(vhost, queue, exchange, queue.name.rpartition("@")[2])
+        self._interest[uuid].begin()
         feeding.taken(taken)
         feeding.begin()
 
@@ -95,8 +112,12 @@ class LinkQueues:
         feeding = self._feeding.get(uuid)
         return feeding.ended() if feeding is not None else "its link queue was deleted"
 
-    def interest(self, uuid: bytes, flags: InterestFlag, payload: bytes) -> str:
-        return ask(self._feeding[uuid], flags, payload)
+    def apply(self, uuid: bytes, flags: InterestFlag, payload: bytes) -> Iterator[None]:
+        return self._interest[uuid].apply(flags, payload)
+
+    def rest(self) -> None:
+        """This broker does not serve any more."""
+        self._interest = {}
 
     def took(self, uuid: bytes, upto: MessageId) -> None:
         self._feeding[uuid].taken(upto)
@@ -119,9 +140,9 @@ class LinkQueues:
                 "exchange": feeding.exchange.name, "vhost": feeding.vhost.name, "node": feeding.client,
                 "way": "takes",
                 "messages": feeding.queue.total_count, "unacknowledged": len(feeding.out),
-                "sent": feeding.sent, "interest": len(feeding.held),
+                "sent": feeding.sent, "interest": len(self._interest[uuid].held),
             }
-            for feeding in self._feeding.values()
+            for uuid, feeding in self._feeding.items()
         ]  # fmt: skip
 
 

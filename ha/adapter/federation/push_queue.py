@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from broker.model.routing.forward import Forward
 from broker.model.routing.node_routes import NODES
 from broker.model.vhost.links import declare_push, end_link
-from ha.adapter.federation.asking import ask, digest_at, federated
+from ha.adapter.federation.asking import LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker.model.history.records import MessageId
     from broker.model.queue.queue import Queue
@@ -38,6 +38,8 @@ class PushQueue:
         """The node there, once it is known."""
         self._feeding: Feeding | None = None
         self._queue: Queue | None = None
+        self._interest: LinkInterest | None = None
+        """What the other end wants, if that is asked for."""
 
     def prepare(self) -> Forward | None:
         """The link queue exists from now on, if the exchange does. Returns where messages go."""
@@ -47,7 +49,7 @@ class PushQueue:
             return None
         agent = self._agent
         self._queue = declare_push(self._vhost, exchange, agent.upstream, agent.limits)
-        if self._asked or (agent.on_outage == "drop" and self._feeding is None):
+        if self.asked or (agent.on_outage == "drop" and self._feeding is None):
             return None
         unmatched = agent.forward_mode == "unmatched"
         return Forward(self._queue, self._upstream, unmatched, agent.copy == 0 and not unmatched)
@@ -83,19 +85,26 @@ class PushQueue:
         return home.told(self._queue.uuid) if self._queue is not None else b""
 
     @property
-    def _asked(self) -> bool:
-        """The other end says what it wants, so that nothing else goes there."""
+    def asked(self) -> bool:
         return self._agent.exchange == NODES
 
     def digest(self) -> str:
-        return digest_at(self._vhost, self._queue) if self._asked and self._queue is not None else ""
+        exchange = self._vhost.exchanges.get(self._agent.exchange)
+        if not self.asked or exchange is None or self._queue is None:
+            return ""
+        found = self._interest
+        if found is None or found.ended or found.queue is not self._queue:
+            found = self._interest = LinkInterest(self._vhost, exchange, self._queue)
+        return found.digest
 
-    def interest(self, flags: InterestFlag, payload: bytes) -> str:
-        return ask(self._feeding, flags, payload) if self._feeding is not None else self.ended()
+    def apply(self, flags: InterestFlag, payload: bytes) -> Iterator[None]:
+        return self._interest.apply(flags, payload) if self._interest is not None else iter(())
 
     def attach(self, node: str) -> None:
         queue, exchange = self._queue, self._vhost.exchanges.get(self._agent.exchange)
         self._upstream = node
+        if self._interest is not None:
+            self._interest.begin()
         if queue is not None and exchange is not None:
             self._feeding = Feeding(self._vhost, queue, exchange, node, node)
             self._feeding.begin()

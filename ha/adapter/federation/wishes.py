@@ -5,6 +5,7 @@ It follows the bindings one by one, so that a change costs the same for any numb
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from broker.model.queue.link import node_of
@@ -13,8 +14,13 @@ from broker.model.routing.node_routes import NODES
 from broker.model.vhost.links import Interest, Wish, behind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.model.routing.exchange import Binding, BindingKey
     from broker.model.vhost.vhost import VirtualHost
+
+MOST_CHANGES = 10_000
+"""What may have changed, beyond twice as much as is wanted."""
 
 
 class Wishes:
@@ -28,13 +34,16 @@ class Wishes:
         self._most = most
         self._by_wish: dict[Wish, dict[BindingKey, tuple[Interest, str]]] = {}
         """Of each binding: what it asks for, and who takes from its link queue."""
-        self._changed: dict[Wish, None] = {}
+        self._changed: OrderedDict[Wish, None] = OrderedDict()
+        """What may be wanted otherwise than it was, the latest change last."""
+        self.overrun = False
+        """So much has changed that nobody knows any more what: look at all."""
         if exchange == NODES:
             own = Interest(me, {}, ())
             self._by_wish[own.wish] = {(b"", me, b""): (own, "")}
         found = vhost.exchanges.get(exchange)
-        for binding in list(found.bindings.values()) if found is not None else ():
-            self._follow(binding, True)
+        self._unread = iter(list(found.bindings.values()) if found is not None else ())
+        """What was bound before, and is not known yet: there may be too much of it for one tick."""
         vhost.watchers.setdefault(exchange, []).append(self._follow)
 
     def close(self) -> None:
@@ -44,30 +53,60 @@ class Wishes:
         if not watchers:
             self._vhost.watchers.pop(self._exchange, None)
 
-    def all(self, upstream: str) -> dict[Wish, Interest]:
-        """What is wanted of that node; `changes` begins after it."""
+    def all(self) -> Iterator[Wish]:
+        """What may be wanted now; what changes from now on is told by `next_change`."""
         self._changed.clear()
-        found = ((wish, self._of(wish, upstream)) for wish in self._by_wish)
-        return {wish: interest for wish, interest in found if interest is not None}
+        self.overrun = False
+        return self._each(list(self._by_wish))
 
-    def changes(self, upstream: str) -> dict[Wish, Interest | None]:
-        """What may be wanted otherwise since the last call. None: it is not wanted any more."""
-        changed, self._changed = self._changed, {}
-        return {wish: self._of(wish, upstream) for wish in changed}
+    def _each(self, known: list[Wish]) -> Iterator[Wish]:
+        yield from known
+        for binding in self._unread:
+            if binding.source.bindings.get(binding.key) is not binding:
+                continue
+            interest = behind(binding)
+            wish = interest.wish
+            if wish in self._by_wish:
+                self._note(wish)
+                self._add(wish, interest, binding)
+            else:
+                self._add(wish, interest, binding)
+                yield wish
+
+    @property
+    def changed(self) -> bool:
+        return self.overrun or bool(self._changed)
+
+    def next_change(self) -> Wish:
+        """What may be wanted otherwise, the earliest change first."""
+        return self._changed.popitem(last=False)[0]
+
+    def _add(self, wish: Wish, interest: Interest, binding: Binding) -> None:
+        node = node_of(binding.target) if isinstance(binding.target, Queue) else ""
+        self._by_wish.setdefault(wish, {})[binding.key] = interest, node
 
     def _follow(self, binding: Binding, there: bool) -> None:
         interest = behind(binding)
         wish = interest.wish
-        self._changed[wish] = None
+        self._note(wish)
         if there:
-            node = node_of(binding.target) if isinstance(binding.target, Queue) else ""
-            self._by_wish.setdefault(wish, {})[binding.key] = interest, node
+            self._add(wish, interest, binding)
         elif wish in self._by_wish:
             self._by_wish[wish].pop(binding.key, None)
             if not self._by_wish[wish]:
                 del self._by_wish[wish]
 
-    def _of(self, wish: Wish, upstream: str) -> Interest | None:
+    def _note(self, wish: Wish) -> None:
+        """Nobody may ask for long, while the line is down."""
+        if self.overrun:
+            return
+        self._changed[wish] = None
+        self._changed.move_to_end(wish)
+        if len(self._changed) > MOST_CHANGES + 2 * len(self._by_wish):
+            self._changed.clear()
+            self.overrun = True
+
+    def of(self, wish: Wish, upstream: str) -> Interest | None:
         """By the shortest path; not what that node wants itself, nor what came through it or this node."""
         found = [
             interest for interest, node in self._by_wish.get(wish, {}).values()

@@ -97,6 +97,11 @@ class LinkAgent(ABC):
         """The link is not open any more."""
 
     @property
+    def hungry(self) -> bool:
+        """There is more to do at once: another tick is wanted."""
+        return False
+
+    @property
     def whole(self) -> bool:
         """Nothing is still to be told before messages go by all that is wanted."""
         return True

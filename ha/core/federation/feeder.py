@@ -8,7 +8,10 @@ nothing: a link is fed from its queue, and the queue lets go of what was taken.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
+from ha.core.errors import LinkError
+from ha.core.federation.heeding import SLICE, Heeding, InterestRefused
 from ha.core.federation.ports import FeederModel, FeederStanding, LinkWire
 from ha.core.federation.served import Place, ServedLinks, outdone, unfit
 from ha.core.federation.wire import (
@@ -22,10 +25,12 @@ from ha.core.federation.wire import (
     TakerFrame,
     encode_serial,
     parse_id,
-    parse_interest,
     parse_open,
 )
 from ha.core.wire.link import StreamDecoder, frame
+
+LEAST_SHARE = 50
+"""Bindings that a tick applies of one link, if there are many."""
 
 
 @dataclass(slots=True)
@@ -34,6 +39,7 @@ class LinkFeed:
 
     asked: Open
     uuid: bytes
+    heeding: Heeding
     decoder: StreamDecoder[TakerFrame] = field(
         default_factory=lambda: StreamDecoder(TakerFrame, LARGEST_INTEREST)
     )
@@ -45,6 +51,32 @@ class LinkFeeders(ServedLinks[LinkFeed]):
     def __init__(self, model: FeederModel, wire: LinkWire) -> None:
         super().__init__(wire, LinkMethod.OPEN)
         self._model = model
+        self._turn = 0
+        """Where the next tick begins, so that each link has its turn."""
+
+    @property
+    def hungry(self) -> bool:
+        """Some of what was told is not applied yet: another tick is wanted at once."""
+        return any(feed.heeding.waits for feed in self.links.values())
+
+    def tick(self) -> list[tuple[int, LinkError]]:
+        """Before the flush: apply a share of what was told. Returns the peers that told what cannot be
+        right."""
+        waiting = [(place, feed) for place, feed in self.links.items() if feed.heeding.waits]
+        if not waiting:
+            return []
+        self._turn = (self._turn + 1) % len(waiting)
+        share = max(SLICE // len(waiting), LEAST_SHARE)
+        left, wrong = SLICE, list[tuple[int, LinkError]]()
+        for place, feed in waiting[self._turn :] + waiting[: self._turn]:
+            if left <= 0:
+                break
+            if not self._model.ended(feed.uuid):
+                try:
+                    left -= self._apply(place, feed, min(share, left))
+                except LinkError as error:
+                    wrong.append((place[0], error))
+        return wrong
 
     def end_tick(self) -> None:
         """After the flush: each link gets what its queue has handed out."""
@@ -86,7 +118,7 @@ class LinkFeeders(ServedLinks[LinkFeed]):
             self._wire.send(*place, LinkMethod.REFUSED, refusal.encode())
             return
         assert not isinstance(found, Refusal)
-        self.links[place] = LinkFeed(asked, found.uuid)
+        self.links[place] = LinkFeed(asked, found.uuid, Heeding(partial(self._model.apply, found.uuid)))
         taken = (asked.taken_epoch, asked.taken) if asked.uuid == found.told.hex() else (0, 0)
         self._model.attach(found.uuid, taken)
         answer = Opened(me.node, me.owner, me.name, me.epoch, found.told.hex(), found.digest)
@@ -110,12 +142,17 @@ class LinkFeeders(ServedLinks[LinkFeed]):
         if kind is TakerFrame.TOOK:
             self._model.took(feed.uuid, parse_id(body))
             return
-        serial, flags, records = parse_interest(body)
-        why = self._model.interest(feed.uuid, flags, records)
-        if why:
-            self._stop(place, Refusal(why, patient=True))
-        else:
-            self._send(place, frame(FeederFrame.INTEREST_OK, [encode_serial(serial)]))
+        feed.heeding.told(body)
+
+    def _apply(self, place: Place, feed: LinkFeed, most: int) -> int:
+        try:
+            applied, whole = feed.heeding.go_on(most)
+        except InterestRefused as error:
+            self._stop(place, Refusal(str(error), patient=True))
+            return 0
+        if whole:
+            self._send(place, frame(FeederFrame.INTEREST_OK, [encode_serial(whole)]))
+        return applied
 
     def _send(self, place: Place, parts: list[bytes]) -> None:
         self._wire.send_pieces(*place, LinkMethod.DATA, parts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ha.core.errors import LinkError
 from ha.core.federation.agent import LinkAgent, Opener
+from ha.core.federation.heeding import SLICE, Heeding, InterestRefused
 from ha.core.federation.ports import GiverModel, LinkWire
 from ha.core.federation.wire import (
     LARGEST_INTEREST,
@@ -18,7 +19,6 @@ from ha.core.federation.wire import (
     encode_serial,
     parse_accepted,
     parse_id,
-    parse_interest,
 )
 from ha.core.wire.link import StreamDecoder, frame
 
@@ -34,8 +34,7 @@ class LinkGiver(LinkAgent):
         self._model = model
         self._echo = echo
         self._decoder = StreamDecoder(TakerFrame, LARGEST_INTEREST)
-        self._refusal = ""
-        """Why what the other end wants is refused."""
+        self._heeding = Heeding(model.apply)
 
     def type(self) -> str:
         return self._model.type()
@@ -57,7 +56,7 @@ class LinkGiver(LinkAgent):
     def _begin(self, method: int, payload: bytes) -> None:
         answer = parse_accepted(payload)
         self._decoder = StreamDecoder(TakerFrame, LARGEST_INTEREST)
-        self._refusal = ""
+        self._heeding = Heeding(self._model.apply)
         self._model.attach(answer.node)
         self._model.took((answer.taken_epoch, answer.taken))
 
@@ -65,17 +64,32 @@ class LinkGiver(LinkAgent):
         for kind, body in self._decoder.feed(payload):
             if kind is TakerFrame.TOOK:
                 self._model.took(parse_id(body))
+            elif self._model.asked:
+                self._heeding.told(body)
             else:
-                self._interest(body)
+                raise LinkError("an interest of who is only given to")
 
-    def _interest(self, body: bytes) -> None:
-        """The other end says what it wants."""
-        if not self._model.digest():
-            raise LinkError("an interest of who is only given to")
-        serial, flags, records = parse_interest(body)
-        self._refusal = self._refusal or self._model.interest(flags, records)
-        if not self._refusal:
-            self._send(frame(FeederFrame.INTEREST_OK, [encode_serial(serial)]))
+    @property
+    def hungry(self) -> bool:
+        return self._heeding.waits
+
+    def timers(self, now: float) -> None:
+        super().timers(now)
+        if self._peer is None or not self._heeding.waits or self._model.ended():
+            return
+        try:
+            _, whole = self._heeding.go_on(SLICE)
+        except InterestRefused as error:
+            self.stop(str(error), now)
+        except LinkError as error:
+            self._wire.close(self._peer, error.code, f"FRAME_ERROR - {error}")
+            self.lost(self._peer, now)
+        else:
+            self._confirm(whole)
+
+    def _confirm(self, whole: int) -> None:
+        if whole:
+            self._send(frame(FeederFrame.INTEREST_OK, [encode_serial(whole)]))
 
     def _left(self) -> None:
         self._model.detach()
@@ -84,7 +98,7 @@ class LinkGiver(LinkAgent):
         """After the flush: what its queue has handed out goes."""
         if self._peer is None:
             return
-        if why := self._refusal or self._model.ended():
+        if why := self._model.ended():
             self.stop(why, now)
         elif records := self._model.read():
             self._send(frame(FeederFrame.RUNS, [encode_serial(self._model.wall_ms()), *records]))

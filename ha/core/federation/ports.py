@@ -3,7 +3,7 @@ them; synchronous, without I/O waits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from broker.model.history.records import Bind, EnqueueRun, MessageId, Unbind
@@ -11,8 +11,6 @@ from ha.core.federation.wire import InterestFlag, Offer, Open, Refusal
 
 Wish = tuple[str, bytes]
 """Routing key and canonical arguments of a binding that is wanted upstream."""
-Wanted = Mapping[Wish, Bind]
-"""All that is wanted. The arguments of a Bind also name the path of the wish."""
 
 
 class LinkWire(Protocol):
@@ -66,16 +64,25 @@ class TakerModel(IntakeModel, Protocol):
     def source_queue(self) -> bytes:
         """The uuid of the link queue that was taken from last; empty if there was none."""
 
-    def wanted(self, upstream: str) -> Wanted:
-        """All that is wanted from the node `upstream`; `changes` begins after it."""
+    def wanted(self, upstream: str) -> Iterator[tuple[Wish, Bind | None]]:
+        """All that may be wanted from the node `upstream`, as of now; `next_change` begins after it. None: it
+        is not wanted. The arguments of a Bind also name the path of the wish."""
 
-    def changes(self, upstream: str) -> Mapping[Wish, Bind | None]:
-        """What may be wanted otherwise since the last call. None: it is not wanted any more."""
+    @property
+    def changed(self) -> bool:
+        """Something may be wanted otherwise."""
+
+    @property
+    def overrun(self) -> bool:
+        """Too much has changed to say what: `wanted` has to be asked anew."""
+
+    def next_change(self, upstream: str) -> tuple[Wish, Bind | None]:
+        """What may be wanted otherwise, the earliest change first. None: it is not wanted any more."""
 
     def mark(self, wish: Wish, bind: Bind) -> int:
         """A number for it: the sum of all, as `digest_of` writes it, is the digest of a set."""
 
-    def encode(self, records: list[Bind | Unbind]) -> list[bytes]: ...
+    def encode(self, record: Bind | Unbind) -> bytes: ...
 
 
 class GiverModel(Protocol):
@@ -90,8 +97,12 @@ class GiverModel(Protocol):
     def digest(self) -> str:
         """Of the interest that the link queue has; "" if it gets all, whatever the other end wants."""
 
-    def interest(self, flags: InterestFlag, payload: bytes) -> str:
-        """Change what is wanted. Returns why that is refused; LinkError if it cannot be read."""
+    @property
+    def asked(self) -> bool:
+        """The other end says what it wants, and nothing else goes there."""
+
+    def apply(self, flags: InterestFlag, payload: bytes) -> Iterator[None]:
+        """Change what is wanted, one change at each step: see `ha.core.federation.heeding.Heeding`."""
 
     def attach(self, node: str) -> None:
         """That node takes from now on."""
@@ -157,8 +168,8 @@ class FeederModel(Protocol):
     def ended(self, uuid: bytes) -> str:
         """Why there is nothing to feed from any more, as a sentence; "" while there is."""
 
-    def interest(self, uuid: bytes, flags: InterestFlag, payload: bytes) -> str:
-        """Change what is wanted. Returns why that is refused; LinkError if it cannot be read."""
+    def apply(self, uuid: bytes, flags: InterestFlag, payload: bytes) -> Iterator[None]:
+        """Change what is wanted, one change at each step: see `ha.core.federation.heeding.Heeding`."""
 
     def took(self, uuid: bytes, upto: MessageId) -> None:
         """LinkError if it was never sent."""

@@ -58,6 +58,11 @@ class LinkReceivers(ServedLinks[Receiving]):
             if link.telling is not None:
                 link.telling.end_tick(link.offered.node)
 
+    @property
+    def hungry(self) -> bool:
+        """There is more to tell, and room for it."""
+        return any(link.telling is not None and link.telling.hungry for link in self.links.values())
+
     # -- inside
 
     def _standing(self) -> FeederStanding:
@@ -89,6 +94,8 @@ class LinkReceivers(ServedLinks[Receiving]):
             else:
                 refusal, model = self._displace(offered), found
         if refusal.reason or model is None:
+            if model is not None:
+                model.close()
             self._wire.send(*place, LinkMethod.REFUSED, refusal.encode())
             return
         uuid, intake = bytes.fromhex(offered.uuid), Intake(model)

@@ -81,7 +81,11 @@ class LinkTaker(LinkAgent):
                 self._telling.confirmed(body)
 
     def _left(self) -> None:
-        """What was told counts when the broker upstream has the digest of it."""
+        self._telling.end()
+
+    @property
+    def hungry(self) -> bool:
+        return self._peer is not None and self._telling.hungry
 
     # -- what it says
 

@@ -107,7 +107,8 @@ def test_a_deep_link_queue_drains_though_nobody_publishes(monkeypatch: pytest.Mo
     net.until(lambda: net.waiting("hub", "leaf") == 0)
 
 
-def test_arguments_that_changed_while_the_line_was_down_are_told() -> None:
+@pytest.mark.parametrize("restarted", [False, True], ids=["line down", "restarted"])
+def test_arguments_that_changed_while_no_link_was_up(restarted: bool) -> None:
     net = Net(hub=1, leaf=1)
     net.up()
     net.exchange("hub", "leaf", kind="headers")
@@ -121,6 +122,9 @@ def test_arguments_that_changed_while_the_line_was_down_are_told() -> None:
     vhost.bind_queue("q", "x", "", {"colour": "blue"}, owner=net)
     vhost.unbind_queue("q", "x", "", {"colour": "red"}, owner=net)
     net.run(0.5)
+    if restarted:
+        net.kill(net.hosts[1])
+        net.start(net.hosts[1])
     net.heal()
     net.runs("leaf", "hub")
     net.run(0.3)

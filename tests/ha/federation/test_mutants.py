@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from broker.errors import InternalError
 from broker.model.history.records import MessageId
-from broker.model.vhost.links import behind
-from ha.adapter.federation import interest, link_queues
+from broker.model.vhost.links import behind, forgo
+from ha.adapter.federation import asking, exchange_model, interest
+from ha.adapter.federation.asking import LinkInterest
 from ha.adapter.federation.exchange_model import ExchangeModel
 from ha.adapter.federation.federation import Federation
 from ha.adapter.federation.wishes import Wishes
 from ha.core.federation.intake import Intake
+from ha.core.federation.wire import InterestFlag
 from tests.builds import PURE_ONLY
-from tests.ha.federation import test_hop, test_nets, test_push, test_random
+from tests.ha.federation import test_hop, test_interest, test_nets, test_push, test_random
 
 pytestmark = PURE_ONLY
 SEEDS = 12
@@ -77,8 +79,20 @@ def digest_without_arguments(patch: pytest.MonkeyPatch) -> None:
     def broken(wish: Any, path: tuple[str, ...]) -> int:
         return mark((wish[0], b""), path)
 
-    patch.setattr(link_queues, "mark_of", broken)
-    patch.setattr("ha.adapter.federation.exchange_model.mark_of", broken)
+    for module in (asking, exchange_model):
+        patch.setattr(module, "mark_of", broken)
+
+
+def taken_away_before_the_set_is_whole(patch: pytest.MonkeyPatch) -> None:
+    """The bindings that a set replaces end when it begins (RabbitMQ binds a second exchange anew)."""
+    apply = LinkInterest.apply
+
+    def broken(self: LinkInterest, flags: InterestFlag, payload: bytes) -> Iterator[None]:
+        if flags & InterestFlag.FIRST:
+            forgo(self._vhost, [self._pop(wish) for wish in list(self.held)])
+        yield from apply(self, flags, payload)
+
+    patch.setattr(LinkInterest, "apply", broken)
 
 
 def random_faults() -> None:
@@ -96,7 +110,8 @@ def random_faults() -> None:
         (taken_while_draining, random_faults),
         (not_on_the_path, lambda: test_nets.test_each_node_gets_what_it_wants_once(test_nets.BOTH)),
         (gone_with_the_first_unbind, test_hop.test_interest_follows_binds_unbinds_and_the_ends_of_queues),
-        (digest_without_arguments, test_hop.test_arguments_that_changed_while_the_line_was_down_are_told),
+        (digest_without_arguments, lambda: test_hop.test_arguments_that_changed_while_no_link_was_up(True)),
+        (taken_away_before_the_set_is_whole, test_interest.test_a_set_that_is_not_whole_takes_nothing_away),
     ],
 )  # fmt: skip
 def test_a_breakage_is_found(
