@@ -67,9 +67,14 @@ class ExchangeModel:
 
     def wanted(self, upstream: str) -> Iterator[tuple[Wish, Bind | None]]:
         wishes = self._wishes
-        if wishes is None:
-            return iter(())
-        return ((wish, self._record(wishes.of(wish, upstream))) for wish in wishes.all())
+        return self._each(wishes, wishes.all(), upstream) if wishes is not None else iter(())
+
+    def _each(
+        self, wishes: Wishes, found: Iterator[Wish], upstream: str
+    ) -> Iterator[tuple[Wish, Bind | None]]:
+        # No generator expression: a compiled one is a list.
+        for wish in found:
+            yield wish, self._record(wishes.of(wish, upstream))
 
     @property
     def changed(self) -> bool:
