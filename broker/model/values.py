@@ -39,6 +39,8 @@ FOREVER = Position(2**62, 2**62)
 """After all history: the watermark of a gate that never waits."""
 
 
+LINK_LIMITS = ("x-max-length-bytes", "x-message-ttl", "x-expires")
+"""Arguments of a federation link queue that follow the settings of its agent."""
 REPLICATE = "x-replicate"
 """The argument with which a queue or an exchange requests its replication level."""
 LEVELS = ("none", "configuration", "all")

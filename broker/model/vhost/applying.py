@@ -140,6 +140,8 @@ def _declare_queue(vhost: VirtualHost, record: QueueDeclare) -> None:
         if (known.scope, known.replicate) != (record.scope, record.replicate):
             known.set_scope(record.scope, record.replicate)
             vhost._changed()
+        if known.arguments != record.arguments:
+            vhost.set_arguments(known, record.arguments)
         if known.consumer_seen:
             known.consumer_seen = False
             vhost._changed()

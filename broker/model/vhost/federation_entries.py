@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from broker.model.routing.node_routes import NODES
+from broker.model.values import LINK_LIMITS
 
 AT = "@"
 """Between the exchange and the upstream in the name of an agent."""
@@ -71,11 +72,8 @@ class FederationAgent:
     @property
     def limits(self) -> dict[str, int]:
         """The arguments of its link queue."""
-        found = {
-            "x-max-length-bytes": self.max_length_bytes, "x-message-ttl": self.message_ttl,
-            "x-expires": self.expires,
-        }  # fmt: skip
-        return {key: number for key, number in found.items() if number is not None}
+        found = zip(LINK_LIMITS, (self.max_length_bytes, self.message_ttl, self.expires), strict=True)
+        return {key: number for key, number in found if number is not None}
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,6 +8,7 @@ high-availability adapter calls these functions inside a tick.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -20,7 +21,7 @@ from broker.model.routing.exchange import EVERYWHERE, Binding, Exchange, check_b
 from broker.model.routing.node_routes import NODES, parts_of
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import finish
-from broker.model.values import REPLICATE, ExchangeType, Reason
+from broker.model.values import LINK_LIMITS, REPLICATE, ExchangeType, Reason
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhost import VirtualHost
@@ -52,8 +53,8 @@ class Interest(NamedTuple):
 def declare_link(
     vhost: VirtualHost, exchange: Exchange, node: str, owner: str, limits: Mapping[str, object]
 ) -> Queue:
-    """The link queue, which is as durable, and as replicated, as its exchange. One that exists keeps its
-    messages, and its limits. `owner`: see `link.OWNER`; `limits`: queue arguments."""
+    """The link queue, which is as durable, and as replicated, as its exchange. One that exists stays as it
+    is: see `limit`. `owner`: see `link.OWNER`; `limits`: queue arguments."""
     return _declare(vhost, exchange, link_name(exchange.name, node), {NODE: node, OWNER: owner, **limits})
 
 
@@ -91,6 +92,20 @@ def _declare(vhost: VirtualHost, exchange: Exchange, name: str, arguments: dict[
     queue = vhost._make_queue(declared, None)
     vhost.expiries.used(queue)
     return queue
+
+
+def limit(vhost: VirtualHost, queue: Queue, limits: Mapping[str, object]) -> None:
+    """A link queue has these limits from now on. What is above them is dropped in this tick."""
+    rest = {key: value for key, value in queue.arguments.items() if key not in LINK_LIMITS}
+    arguments = {**rest, **limits}
+    if arguments == queue.arguments:
+        return
+    vhost._record(replace(queue.declaration(), arguments=arguments))
+    before = queue.rules.expires
+    vhost.set_arguments(queue, arguments)
+    if queue.rules.expires != before:
+        vhost.expiries.forget(queue)
+        vhost.expiries.used(queue)
 
 
 def with_global_reply(vhost: VirtualHost, raw: bytes) -> bytes:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.definition_octets import INDEX
+from broker.model.queue.arguments import rules_of
 from broker.model.queue.link import Path, is_link, node_of
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
@@ -79,6 +80,14 @@ class Topology:
         self.queues[queue.name] = queue
         self.octets += queue.octets
         self.shared.queues_by_uuid[queue.uuid] = queue
+        self._changed()
+
+    def set_arguments(self, queue: Queue, arguments: Mapping[str, object]) -> None:
+        """A queue gets other arguments, and the rules that follow from them. Not for one with a policy."""
+        self.octets -= queue.octets
+        queue.arguments = arguments
+        queue.set_rules(rules_of(arguments))
+        self.octets += queue.octets
         self._changed()
 
     def remove_queue(self, queue: Queue) -> list[Exchange]:

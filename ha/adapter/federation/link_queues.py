@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from broker.errors import AmqpError
 from broker.model.queue.link import OWNER, link_name
-from broker.model.vhost.links import declare_link, end_link
+from broker.model.vhost.links import declare_link, end_link, limit
 from ha.adapter.federation.asking import LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
 from ha.core.federation.ports import FeederStanding, Found
 from ha.core.federation.wire import Open, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from broker.hooks import ExtensionPeer
     from broker.model.history.records import MessageId
@@ -89,10 +89,11 @@ class LinkQueues:
             found = self._interest[queue.uuid] = LinkInterest(vhost, exchange, queue)
         return found
 
-    def attach(self, uuid: bytes, taken: MessageId) -> None:
+    def attach(self, uuid: bytes, taken: MessageId, limits: Mapping[str, int]) -> None:
         queue = self._node.vhosts.queues_by_uuid[uuid]
         vhost = self._node.vhosts.get(queue.vhost)
         assert vhost is not None
+        limit(vhost, queue, limits)
         exchange = vhost.exchanges[queue.name.removeprefix("amq.link.").rpartition("@")[0]]
         feeding = self._feeding[uuid] = Feeding(vhost, queue, exchange, queue.name.rpartition("@")[2])
         self._interest[uuid].begin()

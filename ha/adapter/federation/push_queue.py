@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.model.routing.forward import Forward
 from broker.model.routing.node_routes import NODES
-from broker.model.vhost.links import declare_push, end_link
+from broker.model.vhost.links import declare_push, end_link, limit
 from ha.adapter.federation.asking import LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
 
@@ -49,6 +49,7 @@ class PushQueue:
             return None
         agent = self._agent
         self._queue = declare_push(self._vhost, exchange, agent.upstream, agent.limits)
+        limit(self._vhost, self._queue, agent.limits)
         if self.asked or (agent.on_outage == "drop" and self._feeding is None):
             return None
         unmatched = agent.forward_mode == "unmatched"

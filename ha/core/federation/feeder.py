@@ -120,7 +120,7 @@ class LinkFeeders(ServedLinks[LinkFeed]):
         assert not isinstance(found, Refusal)
         self.links[place] = LinkFeed(asked, found.uuid, Heeding(partial(self._model.apply, found.uuid)))
         taken = (asked.taken_epoch, asked.taken) if asked.uuid == found.told.hex() else (0, 0)
-        self._model.attach(found.uuid, taken)
+        self._model.attach(found.uuid, taken, asked.limits)
         answer = Opened(me.node, me.owner, me.name, me.epoch, found.told.hex(), found.digest)
         self._wire.send(*place, LinkMethod.OPENED, answer.encode())
 

@@ -3,7 +3,7 @@ them; synchronous, without I/O waits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from broker.model.history.records import Bind, EnqueueRun, MessageId, Unbind
@@ -158,9 +158,9 @@ class FeederModel(Protocol):
     def find(self, peer: int, asked: Open) -> Found | Refusal:
         """The link queue, made if it does not exist yet, in the virtual host that the peer has opened."""
 
-    def attach(self, uuid: bytes, taken: MessageId) -> None:
-        """Begin to take messages from the queue; up to `taken` they have arrived. LinkError if none of these
-        was ever sent."""
+    def attach(self, uuid: bytes, taken: MessageId, limits: Mapping[str, int]) -> None:
+        """Give the queue those limits, and begin to take messages from it; up to `taken` they have arrived.
+        LinkError if none of these was ever sent."""
 
     def detach(self, uuid: bytes, *, delete: bool = False, drop: bool = False) -> None:
         """What was not taken waits again, but with `delete` or `drop`: then the link queue ends."""

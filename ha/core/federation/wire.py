@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from broker.model.history.records import MessageId
+from broker.model.values import LINK_LIMITS
 from ha.core.errors import LinkError
 from ha.core.mirror.wire import one_line
 from ha.core.record.in_sync_record import count, label
@@ -109,15 +110,12 @@ class Open:
         return to_json(asdict(self))
 
 
-LIMITS = ("x-max-length-bytes", "x-message-ttl", "x-expires")
-
-
 def parse_open(payload: bytes) -> Open:
     return read_json(payload, "a request for a link", _open_of)
 
 
 def _open_of(document: Document) -> Open:
-    limits = {key: count(document["limits"][key]) for key in LIMITS if key in document["limits"]}
+    limits = {key: count(document["limits"][key]) for key in LINK_LIMITS if key in document["limits"]}
     return Open(
         _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
         count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),

@@ -8,8 +8,9 @@ import pytest
 
 from ha.adapter.inbox import Arrived
 from ha.core.federation.wire import LinkMethod
-from tests.ha.federation.nets import Net, agent, entry
+from tests.ha.federation.nets import LOGIN, Net, agent, entry
 from tests.ha.federation.test_hop import joined
+from tests.ha.pair import Host
 
 
 def made(kind: str = "topic", nodes: dict[str, int] | None = None, **mode: Any) -> Net:
@@ -199,3 +200,64 @@ def test_a_line_breaks_before_that_primary_dies(way: str) -> None:
     net.run(0.1)
     assert net.ask(second, "promote")["ok"]
     net.gets(taker, "q", "123")
+
+
+def limits_of(net: Net, node: str, name: str) -> list[dict[str, Any]]:
+    """Of that link queue, at each broker of the node."""
+    queues = [host.running.vhost.queues[name] for host in net.nodes[node]]
+    known = ("x-max-length-bytes", "x-message-ttl", "x-expires")
+    return [{key: queue.arguments[key] for key in known if key in queue.arguments} for queue in queues]
+
+
+def octets_of(host: Host) -> int:
+    return host.running.vhost.octets
+
+
+def test_a_limit_that_changes_holds_for_what_waits_to_be_given_also_after_a_failover() -> None:
+    net = made(nodes={"hub": 1, "leaf": 2}, forward_mode="all", consume_mode="none", message_ttl=60_000)
+    first, second = net.nodes["leaf"]
+    for member in net.nodes["leaf"]:
+        net.separate(net.hosts[0], member, reset=True)
+    net.send("leaf", "k", "12345")
+    net.until(lambda: net.line("leaf", "hub")["waiting"] == 5)
+    before = octets_of(first), octets_of(second)
+    net.define(first, agent("x", "hub", forward_mode="all", consume_mode="none", max_length_bytes=2))
+    net.until(lambda: net.line("leaf", "hub")["waiting"] == 2)
+    net.run(0.1)
+    assert limits_of(net, "leaf", "amq.link.x@>hub") == [{"x-max-length-bytes": 2}] * 2
+    assert octets_of(first) - before[0] == octets_of(second) - before[1] < 0
+    net.kill(first)
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.send("leaf", "k", "6")
+    net.run(0.1)
+    net.heal()
+    net.gets("hub", "q", "56")
+
+
+def test_a_limit_that_changes_reaches_the_link_queue_upstream() -> None:
+    net = made(nodes={"hub": 2, "leaf": 1}, consume_mode="all", expires=600_000)
+    name = "amq.link.x@leaf"
+    assert limits_of(net, "hub", name) == [{"x-max-length-bytes": 1 << 30, "x-expires": 600_000}] * 2
+    net.define(net.serving("leaf"), agent("x", "hub", consume_mode="all", message_ttl=0, max_length_bytes=9))
+    net.runs("leaf", "hub")
+    net.run(0.1)
+    assert limits_of(net, "hub", name) == [{"x-max-length-bytes": 9, "x-message-ttl": 0}] * 2
+    first, second = net.nodes["hub"]
+    net.kill(first)
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    assert net.serving("hub").running.vhost.queues[name].expires is None
+
+
+def test_an_agent_that_is_refused_changes_no_limit() -> None:
+    net = made(nodes={"hub": 1, "leaf": 1}, consume_mode="all")
+    host = net.serving("leaf")
+    addresses = [f"127.0.0.1:{net.hosts[0].port}"]
+    net.define(
+        host,
+        entry("federation-upstream", "again", addresses=addresses, login=LOGIN),
+        agent("x", "again", consume_mode="all", max_length_bytes=1),
+    )
+    net.until(lambda: net.line("leaf", "again")["state"] == "refused")
+    assert limits_of(net, "hub", "amq.link.x@leaf") == [{"x-max-length-bytes": 1 << 30}]
