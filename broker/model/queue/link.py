@@ -18,6 +18,8 @@ Path = tuple[str, ...]
 PREFIX = "amq.link."
 NODE = "x-link-node"
 """Argument: the federation node that takes the messages."""
+ECHO = "x-link-echo"
+"""Argument: the messages are to come back from the node to which they are given."""
 OWNER = "x-link-owner"
 """Argument: the id of its cluster, by which it is told from another node of the same name."""
 BY = "x-link-path"

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from broker.errors import PreconditionFailed
 from broker.model.history.records import Envelope, ExchangeDeclare, MessageId, QueueDeclare
 from broker.model.history.value_codec import UnsupportedValue, canonical
-from broker.model.queue.link import BY, NODE, OWNER, Path, is_link, link_name, path_of, push_name
+from broker.model.queue.link import BY, ECHO, NODE, OWNER, Path, is_link, link_name, path_of, push_name
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import EVERYWHERE, Binding, Exchange, check_binding_arguments
 from broker.model.routing.node_routes import NODES, parts_of
@@ -95,8 +95,10 @@ def _declare(vhost: VirtualHost, exchange: Exchange, name: str, arguments: dict[
 
 
 def limit(vhost: VirtualHost, queue: Queue, limits: Mapping[str, object]) -> None:
-    """A link queue has these limits from now on. What is above them is dropped in this tick."""
-    rest = {key: value for key, value in queue.arguments.items() if key not in LINK_LIMITS}
+    """A link queue has these limits from now on, and comes back or not as they say. What is above them is
+    dropped in this tick."""
+    settings = (*LINK_LIMITS, ECHO)
+    rest = {key: value for key, value in queue.arguments.items() if key not in settings}
     arguments = {**rest, **limits}
     if arguments == queue.arguments:
         return

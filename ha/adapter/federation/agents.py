@@ -7,13 +7,13 @@ or both. They share the connections to their upstream.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.model.routing.node_routes import NODES
 from broker.model.vhost.federation_entries import agent_name, routes_by
 from ha.adapter import codes
 from ha.adapter.federation.exchange_model import ExchangeModel
-from ha.adapter.federation.push_queue import PushQueue
+from ha.adapter.federation.push_queue import PushQueue, waiting_for
 from ha.adapter.federation.upstream_lines import UpstreamLines
 from ha.core.federation.agent import AgentState, Opener
 from ha.core.federation.giver import LinkGiver
@@ -30,22 +30,49 @@ if TYPE_CHECKING:
     from ha.core.federation.ports import LinkWire
 
 OFF = "the agent neither takes nor gives (consume-mode and forward-mode are none)"
+ENDS_TAKING = "consume-mode is none: what waits at the upstream is still taken"
+ENDS_GIVING = "forward-mode is none: what waits here is still given"
 NONE = ("none", "none")
 Key = tuple[str, str]
 """Virtual host and name of an entry."""
+
+
+class Job(NamedTuple):
+    """What an agent is to do. `ends_taking`, `ends_giving`: that mode is `none` now, and what waits from
+    before is still taken, or given."""
+
+    entry: FederationAgent
+    ends_taking: bool
+    ends_giving: bool
+
+    @property
+    def word(self) -> str:
+        """What is special about it, for people."""
+        what = ENDS_TAKING if self.ends_taking else ""
+        return "; ".join(filter(None, (what, ENDS_GIVING if self.ends_giving else "")))
 
 
 @dataclass(slots=True, eq=False)
 class Agent:
     """An agent takes, gives, or does both. `told`: state and reason that the log said last."""
 
-    entry: FederationAgent
+    job: Job
     upstream: Key
     model: ExchangeModel | None = None
     taker: LinkTaker | None = None
     push: PushQueue | None = None
     giver: LinkGiver | None = None
     told: tuple[AgentState, str] = (AgentState.CONNECTING, "")
+
+    @property
+    def entry(self) -> FederationAgent:
+        return self.job.entry
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is left of what was to end."""
+        taken = self.taker is not None and self.taker.drained
+        return taken or (self.push is not None and self.push.drained)
 
     @property
     def ends(self) -> list[LinkAgent]:
@@ -59,7 +86,7 @@ class Agent:
 
     @property
     def reason(self) -> str:
-        return self.shown.reason
+        return self.shown.reason or self.job.word
 
     def line(self) -> dict[str, Any]:
         """For people."""
@@ -99,22 +126,32 @@ class Agents:
         """Begin and end agents as their entries say."""
         wanted = self._wanted()
         self._end_unwanted(wanted, now)
-        self._connect({(key[0], entry.upstream) for key, entry in wanted.items()})
-        for key, entry in wanted.items():
-            if key not in self._all and self._node.vhosts.get(key[0]) is not None:
-                self._begin(key, entry, now)
+        self._connect({(key[0], job.entry.upstream) for key, job in wanted.items()})
+        for key, job in wanted.items():
+            if key not in self._all:
+                self._begin(key, job, now)
         for vhost, exchange in {(key[0], agent.entry.exchange) for key, agent in self._all.items()}:
             self._forward(vhost, exchange)
 
-    def _wanted(self) -> dict[Key, FederationAgent]:
+    def _wanted(self) -> dict[Key, Job]:
         if not self._node.settings.federated.node:
             return {}
         upstreams = self._node.vhosts.directory.upstreams
+        jobs = ((key, self._job(key, entry)) for key, entry in self._entries().items())
         return {
-            key: entry for key, entry in self._entries().items()
-            if (entry.consume_mode, entry.forward_mode) != NONE
-            and (key[0], entry.upstream) in upstreams
+            key: job for key, job in jobs
+            if job is not None and (key[0], job.entry.upstream) in upstreams
         }  # fmt: skip
+
+    def _job(self, key: Key, entry: FederationAgent) -> Job | None:
+        vhosts = self._node.vhosts
+        there = vhosts.get(key[0])
+        if there is None:
+            return None
+        taking = entry.consume_mode == "none" and key in vhosts.directory.cursors
+        giving = entry.forward_mode == "none" and waiting_for(there, entry) is not None
+        idle = (entry.consume_mode, entry.forward_mode) == NONE and not taking and not giving
+        return None if idle else Job(entry, taking, giving)
 
     def _entries(self) -> dict[Key, FederationAgent]:
         """All agents, with that for routes of each upstream."""
@@ -125,12 +162,12 @@ class Agents:
         }  # fmt: skip
         return {**directory.agents, **routes}
 
-    def _end_unwanted(self, wanted: dict[Key, FederationAgent], now: float) -> None:
+    def _end_unwanted(self, wanted: dict[Key, Job], now: float) -> None:
         """Also those that begin anew."""
         entries, upstreams = self._entries(), self._node.vhosts.directory.upstreams
         for key, agent in list(self._all.items()):
             upstream = upstreams.get(agent.upstream)
-            if wanted.get(key) != agent.entry or upstream != self._lines[agent.upstream].entry:
+            if wanted.get(key) != agent.job or upstream != self._lines[agent.upstream].entry:
                 self._end(key, agent, now, gone=key not in entries)
 
     def _connect(self, used: set[Key]) -> None:
@@ -143,15 +180,15 @@ class Agents:
         for name in used - self._lines.keys():
             self._lines[name] = UpstreamLines(self._node, self._wire, upstreams[name])
 
-    def _begin(self, key: Key, entry: FederationAgent, now: float) -> None:
-        agent = self._all[key] = Agent(entry, (key[0], entry.upstream))
-        node = self._node
+    def _begin(self, key: Key, job: Job, now: float) -> None:
+        node, entry = self._node, job.entry
+        agent = self._all[key] = Agent(job, (key[0], entry.upstream))
         me = Opener(
             node.settings.federated.node, self._owner(), node.me.name, node.core.epoch, key[1], entry.paused
         )
-        if entry.consume_mode == "all":
+        if entry.consume_mode == "all" or job.ends_taking:
             self._begin_taking(key, agent, me)
-        if entry.forward_mode != "none":
+        if entry.forward_mode != "none" or job.ends_giving:
             self._begin_giving(key[0], agent, me)
         for end in agent.ends:
             self._lines[agent.upstream].join(end, now)
@@ -160,18 +197,20 @@ class Agents:
         entry, vhost = agent.entry, self._node.vhosts[key[0]]
         agent.model = ExchangeModel(
             self._node, self._store, vhost, key[1], entry.exchange, entry.upstream,
-            self._origins(vhost.name, entry.exchange), entry.max_hops,
+            self._origins(vhost.name, entry.exchange), 0 if agent.job.ends_taking else entry.max_hops,
         )  # fmt: skip
         agent.taker = LinkTaker(
             self._new_stream(), entry.exchange, agent.model, self._wire, me, limits=entry.limits,
-            members=self._members(), drops=entry.on_outage == "drop",
+            members=self._members(), drops=entry.on_outage == "drop", ends=agent.job.ends_taking,
         )  # fmt: skip
 
     def _begin_giving(self, vhost: str, agent: Agent, me: Opener) -> None:
         entry, there = agent.entry, self._node.vhosts[vhost]
-        agent.push = PushQueue(self._node, there, entry, lambda: self._forward(vhost, entry.exchange))
+        agent.push = PushQueue(
+            self._node, there, entry, lambda: self._forward(vhost, entry.exchange), ends=agent.job.ends_giving
+        )
         agent.giver = LinkGiver(
-            self._new_stream(), entry.exchange, agent.push, self._wire, me, echo=entry.copy == 0
+            self._new_stream(), entry.exchange, agent.push, self._wire, me, echo=agent.push.echo
         )
 
     def _end(self, key: Key, agent: Agent, now: float, *, gone: bool) -> None:
@@ -228,6 +267,12 @@ class Agents:
             for end in agent.ends:
                 end.timers(now)
             self._tell(agent)
+        if drained := [agent for agent in self._all.values() if agent.drained]:
+            for agent in drained:
+                if agent.push is not None and agent.giver is not None and agent.push.drained:
+                    agent.giver.stop("nothing is left", now, delete=True)
+                    agent.push.remove()
+            self.follow_directory(now)
 
     def _tell(self, agent: Agent) -> None:
         """Log each change."""

@@ -157,6 +157,10 @@ class ExchangeModel:
             else:
                 yield at, [raw]
 
+    def noted(self, uuid: bytes) -> None:
+        if self._cursor() is NOWHERE:
+            self._node.vhosts.put_cursor(self._vhost.name, self._entry, Cursor(uuid, *BEFORE_ALL))
+
     def took(self, uuid: bytes, upto: MessageId) -> None:
         vhost = self._vhost
         cursor = Cursor(uuid, *upto)

@@ -109,6 +109,9 @@ class LinkQueues:
         if (delete or drop) and vhost.serving and not queue.deleted and not queue.consumers:
             end_link(vhost, queue, dropped=drop)
 
+    def drained(self, uuid: bytes) -> bool:
+        return not self._interest[uuid].held and not self._feeding[uuid].queue.total_count
+
     def ended(self, uuid: bytes) -> str:
         feeding = self._feeding.get(uuid)
         return feeding.ended() if feeding is not None else "its link queue was deleted"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.model.queue.link import ECHO, push_name
 from broker.model.routing.forward import Forward
 from broker.model.routing.node_routes import NODES
 from broker.model.vhost.links import declare_push, end_link, limit
@@ -24,16 +25,24 @@ if TYPE_CHECKING:
     from ha.core.federation.wire import InterestFlag
 
 
+def waiting_for(vhost: VirtualHost, agent: FederationAgent) -> Queue | None:
+    """The link queue in which messages for that upstream wait, if there is one."""
+    return vhost.queues.get(push_name(agent.exchange, agent.upstream))
+
+
 class PushQueue:
-    """See `ha.core.federation.ports.GiverModel`. `found`: called when messages go elsewhere than before."""
+    """See `ha.core.federation.ports.GiverModel`. `found`: called when messages go elsewhere than before;
+    `ends`: nothing more is to be given but what waits."""
 
     def __init__(
-        self, node: FederationNode, vhost: VirtualHost, agent: FederationAgent, found: Callable[[], None]
-    ) -> None:
+        self, node: FederationNode, vhost: VirtualHost, agent: FederationAgent, found: Callable[[], None], *,
+        ends: bool = False,
+    ) -> None:  # fmt: skip
         self._node = node
         self._found = found
         self._vhost = vhost
         self._agent = agent
+        self._ends = ends
         self._upstream = ""
         """The node there, once it is known."""
         self._feeding: Feeding | None = None
@@ -48,8 +57,12 @@ class PushQueue:
             self._queue = None
             return None
         agent = self._agent
-        self._queue = declare_push(self._vhost, exchange, agent.upstream, agent.limits)
-        limit(self._vhost, self._queue, agent.limits)
+        if self._ends:
+            self._queue = waiting_for(self._vhost, agent)
+            return None
+        settings: dict[str, object] = {**agent.limits, **({ECHO: True} if agent.copy == 0 else {})}
+        self._queue = declare_push(self._vhost, exchange, agent.upstream, settings)
+        limit(self._vhost, self._queue, settings)
         if self.asked or (agent.on_outage == "drop" and self._feeding is None):
             return None
         unmatched = agent.forward_mode == "unmatched"
@@ -58,9 +71,21 @@ class PushQueue:
     def remove(self) -> None:
         """The agent is gone for good, and with it what waits."""
         self.detach()
-        queue = self._queue
+        queue = waiting_for(self._vhost, self._agent)
         if queue is not None and not queue.deleted and not queue.consumers:
             end_link(self._vhost, queue, dropped=False)
+
+    @property
+    def drained(self) -> bool:
+        """It was to end, and nothing is left."""
+        queue = waiting_for(self._vhost, self._agent)
+        return self._ends and (queue is None or not queue.total_count)
+
+    @property
+    def echo(self) -> bool:
+        """What waits is to come back from the upstream."""
+        queue = waiting_for(self._vhost, self._agent) if self._ends else None
+        return self._agent.copy == 0 if queue is None else ECHO in queue.arguments
 
     @property
     def waiting(self) -> int:

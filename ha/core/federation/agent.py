@@ -190,14 +190,16 @@ class LinkAgent(ABC):
         elif method == LinkMethod.DATA:
             self._data(payload)
         elif method == LinkMethod.STOP:
-            address = self._open.get(peer, "")
-            said = parse_refusal(payload)
-            self._leave(now)
-            self._patient = said.patient
-            self._next_ask = now + (ASK_SELDOM if said.patient else ASK_EVERY)
-            self._heard[address] = said.reason
+            self._stopped(peer, parse_refusal(payload), now)
         else:
             raise LinkError(f"method {method} from a broker upstream")
+
+    def _stopped(self, peer: int, said: Refusal, now: float) -> None:
+        """The other end has ended the link."""
+        self._leave(now)
+        self._patient = said.patient
+        self._next_ask = now + (ASK_SELDOM if said.patient else ASK_EVERY)
+        self._heard[self._open.get(peer, "")] = said.reason
 
     def _agreed(self, peer: int, method: int, payload: bytes) -> None:
         address = self._open.get(peer)

@@ -29,6 +29,7 @@ from ha.core.federation.wire import (
 )
 from ha.core.wire.link import StreamDecoder, frame
 
+DRAINED = "all that waited is taken"
 LEAST_SHARE = 50
 """Bindings that a tick applies of one link, if there are many."""
 
@@ -87,6 +88,9 @@ class LinkFeeders(ServedLinks[LinkFeed]):
             why = standing.refusal or self._model.ended(feed.uuid)
             if why:
                 self._stop(place, Refusal(why))
+                continue
+            if feed.asked.ends and not feed.heeding.waits and self._model.drained(feed.uuid):
+                self._stop(place, Refusal(DRAINED, delete=True))
                 continue
             records = self._model.read(feed.uuid)
             if records:

@@ -44,6 +44,9 @@ class IntakeModel(Protocol):
         `path`: the nodes that they came through; `origin`: the id of the first one, after `skip`, at the
         first of these; `wall_ms`: the clock of the last one, now."""
 
+    def noted(self, uuid: bytes) -> None:
+        """A link to that queue is open: it is remembered, so that the queue can be ended some day."""
+
     def took(self, uuid: bytes, upto: MessageId) -> None:
         """In the batch of those messages: they are taken."""
 
@@ -164,6 +167,9 @@ class FeederModel(Protocol):
 
     def detach(self, uuid: bytes, *, delete: bool = False, drop: bool = False) -> None:
         """What was not taken waits again, but with `delete` or `drop`: then the link queue ends."""
+
+    def drained(self, uuid: bytes) -> bool:
+        """Nothing is in the queue, and nothing will come: nothing is wanted."""
 
     def ended(self, uuid: bytes) -> str:
         """Why there is nothing to feed from any more, as a sentence; "" while there is."""

@@ -74,7 +74,7 @@ class ServedLinks(ABC, Generic[Link]):
             self._stop(place, why)
 
     def _stop(self, place: Place, why: Refusal) -> None:
-        self._left(self.links.pop(place))
+        self._left(self.links.pop(place), delete=why.delete)
         self._wire.send(*place, LinkMethod.STOP, why.encode())
 
 

@@ -11,17 +11,18 @@ from ha.core.federation.agent import LinkAgent, Opener
 from ha.core.federation.intake import Intake
 from ha.core.federation.ports import LinkWire, TakerModel
 from ha.core.federation.telling import Telling
-from ha.core.federation.wire import FeederFrame, LinkMethod, Open, parse_opened
+from ha.core.federation.wire import FeederFrame, LinkMethod, Open, Refusal, parse_opened
 from ha.core.wire.link import StreamDecoder
 
 
 class LinkTaker(LinkAgent):
     """See the module. `limits`: arguments of the link queue there; `members`: ids of the brokers of
-    this node; `drops`: nothing is kept there while this broker is not connected."""
+    this node; `drops`: nothing is kept there while this broker is not connected; `ends`: nothing is wanted
+    but what waits there already."""
 
     def __init__(
         self, stream: int, exchange: str, model: TakerModel, wire: LinkWire, me: Opener, *,
-        members: tuple[str, ...], limits: dict[str, int], drops: bool,
+        members: tuple[str, ...], limits: dict[str, int], drops: bool, ends: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(stream, exchange, wire, me)
         self._model = model
@@ -29,6 +30,9 @@ class LinkTaker(LinkAgent):
         self._members = members
         self._limits = limits
         self._drops = drops
+        self._ends = ends
+        self.drained = False
+        """It was to end, and nothing is left."""
         self._decoder = StreamDecoder(FeederFrame)
         self._telling = Telling(model, self._send)
 
@@ -57,7 +61,7 @@ class LinkTaker(LinkAgent):
         taken = self._model.settled(uuid)
         asked = Open(
             me.node, me.owner, me.name, me.epoch, self.exchange, self._model.type(), me.agent, self._members,
-            self._limits, self._drops, uuid.hex(), *taken,
+            self._limits, self._drops, self._ends, uuid.hex(), *taken,
         )  # fmt: skip
         return LinkMethod.OPEN, asked.encode()
 
@@ -70,7 +74,9 @@ class LinkTaker(LinkAgent):
     def _begin(self, method: int, payload: bytes) -> None:
         answer = parse_opened(payload)
         self._decoder = StreamDecoder(FeederFrame)
-        self._intake.begin(bytes.fromhex(answer.uuid), answer.node, answer.owner)
+        uuid = bytes.fromhex(answer.uuid)
+        self._model.noted(uuid)
+        self._intake.begin(uuid, answer.node, answer.owner)
         self._telling.begin(answer.node, answer.digest)
 
     def _data(self, payload: bytes) -> None:
@@ -79,6 +85,12 @@ class LinkTaker(LinkAgent):
                 self._intake.runs(body)
             else:
                 self._telling.confirmed(body)
+
+    def _stopped(self, peer: int, said: Refusal, now: float) -> None:
+        super()._stopped(peer, said, now)
+        if said.delete and self._ends:
+            self._intake.forget()
+            self.drained = True
 
     def _left(self) -> None:
         self._telling.end()

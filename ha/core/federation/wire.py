@@ -88,8 +88,9 @@ class Open:
     """`node`, `owner`: the federation node that asks, and the id of its cluster (of its broker, if that is in
     none). `epoch`: its own, so that an older primary of the same node gives way. `agent`: by
     its name there. `members`: ids of the brokers of the node. `limits`: arguments of the link
-    queue; `drops`: nothing is kept while it is not connected. `uuid`: of the link queue that was taken from
-    last, in hex; `taken_epoch`, `taken`: up to which id."""
+    queue; `drops`: nothing is kept while it is not connected; `ends`: it wants nothing any more but what
+    waits there already. `uuid`: of the link queue that was taken from last, in hex; `taken_epoch`, `taken`:
+    up to which id."""
 
     node: str
     owner: str
@@ -101,6 +102,7 @@ class Open:
     members: tuple[str, ...] = ()
     limits: dict[str, int] = field(default_factory=dict)
     drops: bool = False
+    ends: bool = False
     uuid: str = ""
     taken_epoch: int = 0
     taken: int = 0
@@ -120,8 +122,8 @@ def _open_of(document: Document) -> Open:
         _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
         count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
         one_line(label(document["agent"])), tuple(map(label, document["members"][:MOST_MEMBERS])), limits,
-        bool(document["drops"]), label(document["uuid"]), count(document["taken_epoch"]),
-        count(document["taken"]), count(document["version"]),
+        bool(document["drops"]), bool(document.get("ends")), label(document["uuid"]),
+        count(document["taken_epoch"]), count(document["taken"]), count(document["version"]),
     )  # fmt: skip
 
 
@@ -160,7 +162,8 @@ class Refusal:
     reason: str
     patient: bool = False
     delete: bool = False
-    """Of a STOP by the taker: the link is gone for good, with what waits in its queue."""
+    """Of a STOP by the end that opened the link: it is gone for good, with what waits in its queue. By the
+    other end: the link queue is empty, and gone, as was asked for (`Open.ends`)."""
 
     def encode(self) -> bytes:
         return to_json({**asdict(self), "reason": self.reason[:LONGEST_REASON]})

@@ -105,6 +105,11 @@ class Net(Pair):
         self.run(0.3)
         assert self.content(node, queue) == texts
 
+    def cursors(self, node: str, exchange: str = "x") -> list[str]:
+        """Names of the entries that say how far messages for that exchange are taken."""
+        names = [name for _, name in self.serving(node).running.vhosts.directory.cursors]
+        return [name for name in names if name.startswith(f"{exchange}@")]
+
     def waiting(self, node: str, downstream: str, exchange: str = "x") -> int:
         """Messages in the link queue for that node."""
         queue = self.serving(node).running.vhost.queues.get(f"amq.link.{exchange}@{downstream}")
