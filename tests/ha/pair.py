@@ -144,7 +144,7 @@ class Pair:
 
     def __init__(self, count: int = 2, **settings: Any) -> None:
         self.now = 100.0
-        self.hosts = [Host("abcdef"[i], FIRST + i, i + 1) for i in range(count)]
+        self.hosts = [Host("abcdefghijklmnop"[i], FIRST + i, i + 1) for i in range(count)]
         self.settings = settings
         self.wires: list[Wire] = []
         self.frame_max = 131072
