@@ -9,16 +9,25 @@ import pytest
 
 from broker.errors import InternalError
 from broker.model.history.records import MessageId
-from broker.model.vhost.links import behind, forgo
-from ha.adapter.federation import asking, exchange_model, interest
+from broker.model.vhost.links import Interest, behind, forgo
+from broker.model.vhost.vhost import VirtualHost
+from ha.adapter.federation import agents, asking, exchange_model, interest
 from ha.adapter.federation.asking import LinkInterest
-from ha.adapter.federation.exchange_model import ExchangeModel
+from ha.adapter.federation.exchange_model import ExchangeModel, _at
 from ha.adapter.federation.federation import Federation
 from ha.adapter.federation.wishes import Wishes
 from ha.core.federation.intake import Intake
 from ha.core.federation.wire import InterestFlag
 from tests.builds import PURE_ONLY
-from tests.ha.federation import test_hop, test_interest, test_nets, test_push, test_random
+from tests.ha.federation import (
+    test_hop,
+    test_interest,
+    test_nets,
+    test_oracle,
+    test_push,
+    test_random,
+    test_takers,
+)
 
 pytestmark = PURE_ONLY
 SEEDS = 12
@@ -95,6 +104,69 @@ def taken_away_before_the_set_is_whole(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LinkInterest, "apply", broken)
 
 
+def last_node_on_the_path(patch: pytest.MonkeyPatch) -> None:
+    """A message forgets through which nodes it came, but for the last: in a ring it goes on for ever."""
+    take = ExchangeModel.take
+
+    def broken(self: ExchangeModel, path: tuple[str, ...], *more: Any) -> None:
+        take(self, path[-1:], *more)
+
+    patch.setattr(ExchangeModel, "take", broken)
+
+
+def wish_by_this_node(patch: pytest.MonkeyPatch) -> None:
+    """A wish forgets through which nodes it came: in a ring it keeps itself alive (Artemis 5656)."""
+    of = Wishes._of
+
+    def broken(self: Wishes, wish: Any, upstream: str) -> Interest | None:
+        found = of(self, wish, upstream)
+        return found and found._replace(path=found.path[-1:])
+
+    patch.setattr(Wishes, "_of", broken)
+
+
+def arrivals_into_their_own_link(patch: pytest.MonkeyPatch) -> None:
+    """What came from a node is sent back there, and left out only there."""
+    find = VirtualHost.find_arrival
+    patch.setattr(
+        VirtualHost, "find_arrival", lambda self, exchange, key, path: find(self, exchange, key, ())
+    )
+    by_headers = VirtualHost.find_by_headers
+
+    def broken(self: VirtualHost, *args: Any, inner: bool = False, path: Any = ()) -> Any:
+        return by_headers(self, *args, inner=inner)
+
+    patch.setattr(VirtualHost, "find_by_headers", broken)
+
+
+def taken_when_applied(patch: pytest.MonkeyPatch) -> None:
+    """The upstream lets go of what no disk downstream has yet."""
+
+    def broken(self: ExchangeModel, uuid: bytes) -> MessageId:
+        reached = self._node.broker.completion.reached  # type: ignore[attr-defined]
+        while self._settling and reached(self._settling[0][0], False):
+            self._settled = self._settling.popleft()[1]
+        return _at(self._settled, uuid)
+
+    patch.setattr(ExchangeModel, "settled", broken)
+
+
+def one_epoch_for_all_takers(patch: pytest.MonkeyPatch) -> None:
+    """A new primary downstream opens its link in the epoch of the old one: the two take it from each
+    other (rabbitmq-federation 43)."""
+    opener = agents.Opener
+
+    def broken(node: str, owner: str, name: str, epoch: int, *more: Any) -> Any:
+        return opener(node, owner, name, 1, *more)
+
+    patch.setattr(agents, "Opener", broken)
+
+
+def random_nets() -> None:
+    for seed in range(SEEDS):
+        test_oracle.test_a_net_is_as_one_broker(seed)
+
+
 def random_faults() -> None:
     for seed in range(SEEDS):
         test_random.test_each_confirmed_message_comes_once_and_in_order(seed)
@@ -109,6 +181,13 @@ def random_faults() -> None:
         (no_cursor, lambda: test_push.test_a_line_breaks_before_that_primary_dies("pull")),
         (taken_while_draining, random_faults),
         (not_on_the_path, lambda: test_nets.test_each_node_gets_what_it_wants_once(test_nets.BOTH)),
+        (not_on_the_path, random_nets),
+        (last_node_on_the_path, lambda: test_nets.test_each_node_gets_what_it_wants_once(test_nets.RING)),
+        (wish_by_this_node, test_nets.test_an_interest_ends_everywhere_when_its_queue_does),
+        (arrivals_into_their_own_link, random_nets),
+        (taken_when_applied, test_takers.test_the_upstream_keeps_what_no_disk_downstream_has),
+        (one_epoch_for_all_takers, test_takers.test_an_old_primary_that_runs_on_does_not_take_the_link_back),
+        (gone_with_the_first_unbind, random_nets),
         (gone_with_the_first_unbind, test_hop.test_interest_follows_binds_unbinds_and_the_ends_of_queues),
         (digest_without_arguments, lambda: test_hop.test_arguments_that_changed_while_no_link_was_up(True)),
         (taken_away_before_the_set_is_whole, test_interest.test_a_set_that_is_not_whole_takes_nothing_away),
