@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 from broker.errors import InternalError
-from broker.model.history.records import MessageId
+from broker.model.history.records import EnqueueRun, MessageId
+from broker.model.queue.link_ids import LinkNumbers
 from broker.model.vhost.links import Interest, behind, forgo
 from broker.model.vhost.vhost import VirtualHost
 from ha.adapter.federation import agents, asking, exchange_model, interest
 from ha.adapter.federation.asking import LinkInterest
 from ha.adapter.federation.exchange_model import ExchangeModel, _at
 from ha.adapter.federation.federation import Federation
+from ha.adapter.federation.origins import Origins
 from ha.adapter.federation.wishes import Wishes
 from ha.core.federation.intake import Intake
+from ha.core.federation.seen import Seen
 from ha.core.federation.wire import InterestFlag
 from tests.builds import PURE_ONLY
 from tests.ha.federation import (
@@ -56,6 +59,7 @@ def taken_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 def no_cursor(patch: pytest.MonkeyPatch) -> None:
     """What a line lost the answer to comes again (RabbitMQ's federation)."""
     patch.setattr(ExchangeModel, "taken", lambda self, uuid: (0, 0))
+    patch.setattr(Seen, "take", lambda self, node, way, epoch, first, count: [(0, count)])
 
 
 def taken_while_draining(patch: pytest.MonkeyPatch) -> None:
@@ -66,7 +70,11 @@ def taken_while_draining(patch: pytest.MonkeyPatch) -> None:
 def not_on_the_path(patch: pytest.MonkeyPatch) -> None:
     """The upstream is not on the path of what it sent: it goes back there (Qpid's routes of both ways)."""
     begin = Intake.begin
-    patch.setattr(Intake, "begin", lambda self, uuid, node, *, echo=False: begin(self, uuid, node, echo=True))
+
+    def broken(self: Intake, uuid: bytes, node: str, owner: str, *, echo: bool = False) -> None:
+        begin(self, uuid, node, owner, echo=True)
+
+    patch.setattr(Intake, "begin", broken)
 
 
 def gone_with_the_first_unbind(patch: pytest.MonkeyPatch) -> None:
@@ -116,13 +124,13 @@ def last_node_on_the_path(patch: pytest.MonkeyPatch) -> None:
 
 def wish_by_this_node(patch: pytest.MonkeyPatch) -> None:
     """A wish forgets through which nodes it came: in a ring it keeps itself alive (Artemis 5656)."""
-    of = Wishes._of
+    of = Wishes.of
 
     def broken(self: Wishes, wish: Any, upstream: str) -> Interest | None:
         found = of(self, wish, upstream)
         return found and found._replace(path=found.path[-1:])
 
-    patch.setattr(Wishes, "_of", broken)
+    patch.setattr(Wishes, "of", broken)
 
 
 def arrivals_into_their_own_link(patch: pytest.MonkeyPatch) -> None:
@@ -162,6 +170,31 @@ def one_epoch_for_all_takers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(agents, "Opener", broken)
 
 
+def ids_of_each_link_queue(patch: pytest.MonkeyPatch) -> None:
+    """A message has another id in each link queue: what comes by a second way is not known."""
+    patch.setattr(LinkNumbers, "begin", lambda self, first: None)
+
+
+def what_came_is_no_history(patch: pytest.MonkeyPatch) -> None:
+    """A promoted backup does not know what has come by another way."""
+    patch.setattr(Origins, "settle", lambda self: None)
+
+
+def each_run_by_its_own_number(patch: pytest.MonkeyPatch) -> None:
+    """A node that passes messages on takes its own ids for theirs."""
+    monkey = Intake._origin
+
+    def broken(self: Intake, run: EnqueueRun, sequence: int) -> MessageId | None:
+        found = monkey(self, run, sequence)
+        return found and (found[0], sequence)
+
+    patch.setattr(Intake, "_origin", broken)
+
+
+def two_ways(links: list[tuple[str, str]]) -> None:
+    test_nets.test_what_comes_by_several_ways_comes_once_and_in_order(links)
+
+
 def random_nets() -> None:
     for seed in range(SEEDS):
         test_oracle.test_a_net_is_as_one_broker(seed)
@@ -190,6 +223,9 @@ def random_faults() -> None:
         (gone_with_the_first_unbind, random_nets),
         (gone_with_the_first_unbind, test_hop.test_interest_follows_binds_unbinds_and_the_ends_of_queues),
         (digest_without_arguments, lambda: test_hop.test_arguments_that_changed_while_no_link_was_up(True)),
+        (ids_of_each_link_queue, lambda: two_ways(test_nets.DIAMOND)),
+        (what_came_is_no_history, lambda: two_ways(test_nets.DIAMOND)),
+        (each_run_by_its_own_number, lambda: two_ways(test_nets.MESH)),
         (taken_away_before_the_set_is_whole, test_interest.test_a_set_that_is_not_whole_takes_nothing_away),
     ],
 )  # fmt: skip

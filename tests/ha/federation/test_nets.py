@@ -56,6 +56,8 @@ def test_what_comes_by_several_ways_comes_once_and_in_order(links: list[tuple[st
     """Also while ways break and are mended, and while brokers that take fail over."""
     net = build(links, a=1, b=1, c=1, d=2)
     b, c = net.serving("b"), net.serving("c")
+    net.send("b", "d", "0")  # so that ids at b and at c differ
+    net.gets("d", "q", "0")
     for at, letter in enumerate(LETTERS):
         net.send("a", "all", letter)
         net.send("a", "d", letter.upper())  # only one node wants it
@@ -77,7 +79,7 @@ def test_what_comes_by_several_ways_comes_once_and_in_order(links: list[tuple[st
                 net.heal()
     for node in "bc":
         net.gets(node, "q", LETTERS)
-    net.gets("d", "q", "".join(letter + letter.upper() for letter in LETTERS))
+    net.gets("d", "q", "0" + "".join(letter + letter.upper() for letter in LETTERS))
     for downstream, upstream in links:
         assert net.waiting(upstream, downstream) == 0
     assert sum(net.line("d", upstream)["doubles"] for downstream, upstream in links if downstream == "d") > 0
