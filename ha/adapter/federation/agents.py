@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.model.routing.node_routes import NODES
+from broker.model.values import ROOT
 from broker.model.vhost.federation_entries import agent_name, routes_by
 from ha.adapter import codes
 from ha.adapter.federation.exchange_model import ExchangeModel
@@ -104,6 +105,12 @@ class Agent:
         return line
 
 
+def _told(key: Key) -> str:
+    """The name of an agent, for other brokers."""
+    vhost, name = key
+    return name if vhost == ROOT else f"{name} of virtual host {vhost}"
+
+
 class Agents:
     """`owner`: see `ha.core.federation.wire.Open`; `origins`: by virtual host and exchange."""
 
@@ -184,7 +191,12 @@ class Agents:
         node, entry = self._node, job.entry
         agent = self._all[key] = Agent(job, (key[0], entry.upstream))
         me = Opener(
-            node.settings.federated.node, self._owner(), node.me.name, node.core.epoch, key[1], entry.paused
+            node.settings.federated.node,
+            self._owner(),
+            node.me.name,
+            node.core.epoch,
+            _told(key),
+            entry.paused,
         )
         if entry.consume_mode == "all" or job.ends_taking:
             self._begin_taking(key, agent, me)

@@ -179,11 +179,11 @@ class Federation:
                 *self._queues.status(),
                 *(
                     {
-                        "exchange": link.offered.exchange, "vhost": self._vhost_of(place[0]),
+                        "exchange": link.offered.exchange, "vhost": link.vhost,
                         "node": link.offered.node, "way": "gives",
                         "messages": 0, "unacknowledged": 0, "sent": link.intake.taken, "interest": 0,
                     }
-                    for place, link in self.receivers.links.items()
+                    for link in self.receivers.links.values()
                 ),
             ],
         }  # fmt: skip
@@ -201,7 +201,3 @@ class Federation:
         if not isinstance(by, list) or not all(isinstance(node, str) for node in by):
             return codes.BAD_ARGUMENTS.say(fault="'by' is a list of nodes").answer()
         return {"ok": True, "reason": "", "steps": trace(there, found, key, tuple(by))}
-
-    def _vhost_of(self, peer: int) -> str:
-        there = self._node.hooks.peers.get(peer)
-        return there.vhost_name if there is not None else ""

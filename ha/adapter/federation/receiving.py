@@ -31,6 +31,10 @@ class ReceivingExchanges:
         self._origins = origins
         self.standing = standing
 
+    def vhost(self, peer: int) -> str:
+        giver = self._node.hooks.peers.get(peer)
+        return giver.vhost_name if giver is not None else ""
+
     def receive(self, peer: int, offered: Offer) -> TakerModel | Refusal:
         giver = self._node.hooks.peers.get(peer)
         vhost = self._node.vhosts.get(giver.vhost_name) if giver is not None else None

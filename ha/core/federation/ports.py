@@ -130,6 +130,9 @@ class ReceiverModel(Protocol):
 
     def standing(self) -> FeederStanding: ...
 
+    def vhost(self, peer: int) -> str:
+        """The virtual host that the peer has opened."""
+
     def receive(self, peer: int, offered: Offer) -> TakerModel | Refusal:
         """The exchange, in the virtual host that the peer has opened."""
 

@@ -27,9 +27,11 @@ from ha.core.wire.link import StreamDecoder
 
 @dataclass(slots=True)
 class Receiving:
-    """One link by which messages come. `telling`: what this end wants, if the other end asks for that."""
+    """One link by which messages come, to an exchange of `vhost`. `telling`: what this end wants, if the
+    other end asks for that."""
 
     offered: Offer
+    vhost: str
     model: TakerModel
     intake: Intake
     telling: Telling | None
@@ -92,7 +94,7 @@ class LinkReceivers(ServedLinks[Receiving]):
             if isinstance(found, Refusal):
                 refusal = found
             else:
-                refusal, model = self._displace(offered), found
+                refusal, model = self._displace(offered, self._model.vhost(place[0])), found
         if refusal.reason or model is None:
             if model is not None:
                 model.close()
@@ -101,7 +103,7 @@ class LinkReceivers(ServedLinks[Receiving]):
         uuid, intake = bytes.fromhex(offered.uuid), Intake(model)
         intake.begin(uuid, offered.node, offered.owner, echo=offered.echo)
         telling = Telling(model, partial(self._send, place)) if offered.digest else None
-        self.links[place] = Receiving(offered, model, intake, telling)
+        self.links[place] = Receiving(offered, self._model.vhost(place[0]), model, intake, telling)
         accepted = Accepted(me.node, me.name, *model.settled(uuid))
         self._wire.send(*place, LinkMethod.ACCEPTED, accepted.encode())
         if telling is not None:
@@ -110,11 +112,11 @@ class LinkReceivers(ServedLinks[Receiving]):
     def _send(self, place: Place, parts: list[bytes]) -> None:
         self._wire.send_pieces(*place, LinkMethod.DATA, parts)
 
-    def _displace(self, offered: Offer) -> Refusal:
+    def _displace(self, offered: Offer, vhost: str) -> Refusal:
         """The newest primary of a node gives; an older one that still runs gives way."""
         for place, link in list(self.links.items()):
             other = link.offered
-            if (other.node, other.exchange) != (offered.node, offered.exchange):
+            if (link.vhost, other.node, other.exchange) != (vhost, offered.node, offered.exchange):
                 continue
             if other.owner != offered.owner:
                 why = f"another broker, {other.name}, is the node '{other.node}' there"
