@@ -56,7 +56,7 @@ class Pair:
         self.clock = self.world.clock
         self.journal = self.world.journal
         self.checkers = self.world.checkers
-        self.world._start()
+        self.world.start()
         self._until_whole()
         for actor in self.world.actors:
             actor.start()

@@ -7,7 +7,14 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from broker.model.history.records import Bind, Envelope, ExchangeDeclare, QueueDeclare, Record
+from broker.model.history.records import (
+    Bind,
+    EntryPut,
+    Envelope,
+    ExchangeDeclare,
+    QueueDeclare,
+    Record,
+)
 from broker.model.queue.queue import Queue
 from broker.model.values import Scope
 from broker.model.vhost.vhost import VirtualHost
@@ -108,6 +115,8 @@ def ends(machine: Machine) -> dict[tuple[str, bool, int], str]:
 def _ordered(record: Record) -> Record:
     if isinstance(record, QueueDeclare | ExchangeDeclare | Bind):
         return replace(record, arguments=dict(sorted(record.arguments.items())))
+    if isinstance(record, EntryPut):
+        return replace(record, value=dict(sorted(record.value.items())))
     return record
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from broker.security.identity import User
+from ha.adapter.federation.settings import FederationSettings
 from ha.adapter.settings import HaSettings
 from ha.core.tuning import Tuning
 from tests.simulation.checkers import SERVING, Checkers
@@ -43,6 +45,17 @@ from tests.simulation.pacemaker.authority import PacemakerAuthority
 from tests.simulation.pacemaker.cluster import Cluster
 from tests.simulation.pacemaker.manager import ResourceManager
 
+@dataclass(slots=True)
+class Place:
+    """Where a cluster is: time, its network, and what it has for other clusters."""
+
+    clock: Clock
+    network: Network
+    first_port: int = 5001
+    federation: FederationSettings | None = None
+    users: tuple[User, ...] = ()
+
+
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT, DRAIN_LIMIT = 20.0, 120.0, 40.0, 20.0
 LOOK = 0.05
 HOUR = 3_600_000
@@ -52,16 +65,17 @@ TRIES = 5
 
 
 class World:
-    """Build with a plan, then `run`. Raises Violation, or whatever else went wrong."""
+    """Build with a plan, then `run`. Raises Violation, or whatever else went wrong. `place`: where it is, if
+    other clusters are there, too."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, place: Place | None = None) -> None:
         self.plan = plan
-        self.clock = Clock()
-        self.network = Network(self.clock, plan.network, plan.random)
+        place = place or Place(clock := Clock(), Network(clock, plan.network, plan.random))
+        self.clock, self.network = place.clock, place.network
         self.topology = plan.topology
         self.journal = Journal(self.clock, self.topology)
-        addresses = [("127.0.0.1", 5001 + n) for n in range(len(plan.machines))]
-        settings = ha_settings(plan, addresses)
+        addresses = [("127.0.0.1", place.first_port + n) for n in range(len(plan.machines))]
+        settings = replace(ha_settings(plan, addresses), federation=place.federation)
         self.machines = [
             Machine(
                 self.clock, self.network, plan.random(f"machine/{machine.name}"), machine, address,
@@ -70,6 +84,7 @@ class World:
             for machine, address, role in zip(plan.machines, addresses, roles(plan), strict=True)
         ]  # fmt: skip
         for machine in self.machines:
+            machine.users = (*machine.users, *place.users)
             machine.large_message = plan.link.large_message
             machine.share = plan.link.share
         around = Surroundings(self.clock, self.network, plan.random, self.journal, addresses)
@@ -135,12 +150,17 @@ class World:
             machine.on_ticked = self.checkers.tick
             machine.on_paused, machine.on_resumed = self.checkers.paused, self.checkers.resumed
         self.faults = Saboteur(self)
+        self._cuts: list[ClientCuts] = []
         self.declared = False
         self.settle = _settle(plan)
 
     def run(self) -> None:
-        self._start()
+        self.start()
         self._work()
+        self.finish()
+
+    def finish(self) -> None:
+        """After the faults: the quiet, and the drain."""
         self._quiet()
         self._drain()
 
@@ -187,7 +207,7 @@ class World:
 
     # -- the phases
 
-    def _start(self) -> None:
+    def start(self) -> None:
         if isinstance(self.register, Witness):
             self.register.start()
         for machine, plan in zip(self.machines, self.plan.machines, strict=True):
@@ -207,20 +227,28 @@ class World:
         self.checkers.declared()
 
     def _work(self) -> None:
+        self.begin_work()
+        self._until(WORK_LIMIT, lambda: self.worked, "the nodes to be whole after each fault")
+        self.end_work()
+
+    def begin_work(self) -> None:
+        """Clients and faults."""
         for actor in self.actors:
             actor.start()
         self.grant()
         self.registrar.start()
-        cuts = [
+        self._cuts = [
             ClientCuts(self.clock, self.plan.random(f"cuts/{actor.name}"), actor) for actor in self.actors
         ]
         self.faults.start()
-        self._until(
-            WORK_LIMIT,
-            lambda: self.faults.done and self.whole() is not None,
-            "the nodes to be whole after each fault",
-        )
-        for one in cuts:
+
+    @property
+    def worked(self) -> bool:
+        """All faults were there, and the nodes are whole after them."""
+        return self.faults.done and self.whole() is not None
+
+    def end_work(self) -> None:
+        for one in self._cuts:
             one.stop()
         for controller in self.controllers:
             controller.calm = True

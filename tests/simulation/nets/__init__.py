@@ -1,0 +1,1 @@
+"""Several clusters in one world, federated with each other."""
