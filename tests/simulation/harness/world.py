@@ -45,6 +45,7 @@ from tests.simulation.pacemaker.authority import PacemakerAuthority
 from tests.simulation.pacemaker.cluster import Cluster
 from tests.simulation.pacemaker.manager import ResourceManager
 
+
 @dataclass(slots=True)
 class Place:
     """Where a cluster is: time, its network, and what it has for other clusters."""
