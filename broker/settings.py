@@ -15,6 +15,8 @@ class BrokerSettings:
     """Sizes in octets, times in seconds; RabbitMQ's defaults where it has one."""
 
     name: str = "understudy"
+    cluster_name: str = ""
+    """As which other brokers know this one and its pair, on the paths of messages; "": by `name`."""
     version: str = "0.1.0"
     product: str = "RabbitMQ"
     """The product and version reported to clients: see `handshake.server_properties`."""

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,12 +42,23 @@ class Nodes:
     tls_ports: list[int] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     """The port mapper, then each node; each leads a session of its own."""
+    names: list[str] = field(default_factory=list)
+    mapper: int = 0
+    """Port of the port mapper."""
 
     def pids(self, node: int | None = None) -> list[int]:
         """All processes of one node, or of all, without the port mapper."""
         nodes = self.processes[1:] if node is None else [self.processes[1 + node]]
         sessions = {process.pid for process in nodes}
         return [pid for pid in _processes() if _session(pid) in sessions]
+
+    def control(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run rabbitmqctl for the first node."""
+        environment = {**os.environ, "HOME": str(self.folder / "node0"), "ERL_EPMD_PORT": str(self.mapper)}
+        command = [str(PROGRAMS / "rabbitmqctl"), "-n", self.names[0], "--quiet", *words]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def last_words(self) -> str:
         texts = [log.read_text(errors="replace")[-1500:] for log in sorted(self.folder.glob("*.out"))]
@@ -76,7 +88,9 @@ def version() -> str:
     return (PROGRAMS / "rabbitmq-server").resolve().parents[1].name.rpartition("-")[2]
 
 
-def start(count: int, files: Files, under: Path | None = None) -> Nodes:
+def start(
+    count: int, files: Files, under: Path | None = None, plugins: Sequence[str] = ("rabbitmq_amqp1_0",)
+) -> Nodes:
     """So many nodes, as one cluster, each with a TLS listener, too. Raises MissingBroker or BrokerError."""
     version()
     nodes = Nodes(Path(tempfile.mkdtemp(prefix="rabbitmq-bench-", dir=under)), [])
@@ -84,22 +98,25 @@ def start(count: int, files: Files, under: Path | None = None) -> Nodes:
         mapper, *distribution = free_ports(1 + 3 * count)
         nodes.ports = [distribution.pop() for _ in range(count)]
         nodes.tls_ports = [distribution.pop() for _ in range(count)]
+        nodes.mapper = mapper
         _launch(nodes, "mapper", ["epmd", "-address", HOST, "-port", str(mapper)], dict(os.environ))
-        names = [f"bench{at}-{nodes.folder.name[-8:]}@localhost" for at in range(count)]
+        names = nodes.names = [f"bench{at}-{nodes.folder.name[-8:]}@localhost" for at in range(count)]
         for at, port in enumerate(distribution):
-            environment = _environment(nodes, at, names, files)
+            environment = _environment(nodes, at, names, files, plugins)
             environment |= {"RABBITMQ_DIST_PORT": str(port), "ERL_EPMD_PORT": str(mapper)}
             _launch(nodes, f"node{at}", [str(PROGRAMS / "rabbitmq-server")], environment)
         for at in range(count):
             _await_node(nodes, at)
-        _await_cluster(nodes, names, mapper)
+        _await_cluster(nodes)
     except BaseException:
         nodes.close()
         raise
     return nodes
 
 
-def _environment(nodes: Nodes, at: int, names: list[str], files: Files) -> dict[str, str]:
+def _environment(
+    nodes: Nodes, at: int, names: list[str], files: Files, plugins: Sequence[str]
+) -> dict[str, str]:
     """What a node is told: where to keep things, and whom to join."""
     folder = nodes.folder / f"node{at}"
     folder.mkdir()
@@ -111,7 +128,7 @@ def _environment(nodes: Nodes, at: int, names: list[str], files: Files) -> dict[
             f"cluster_formation.classic_config.nodes.{at + 1} = {each}" for at, each in enumerate(names)
         ]
     (folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
-    (folder / "plugins").write_text("[rabbitmq_amqp1_0].\n")
+    (folder / "plugins").write_text(f"[{','.join(plugins)}].\n")
     cookie = folder / ".erlang.cookie"
     cookie.write_text(COOKIE)
     cookie.chmod(0o400)
@@ -157,25 +174,13 @@ def _await_node(nodes: Nodes, at: int) -> None:
         time.sleep(0.2)
 
 
-def _await_cluster(nodes: Nodes, names: list[str], mapper: int) -> None:
+def _await_cluster(nodes: Nodes) -> None:
     """Until the first node lists all of them as running."""
-    environment = {**os.environ, "HOME": str(nodes.folder / "node0"), "ERL_EPMD_PORT": str(mapper)}
-    command = [
-        str(PROGRAMS / "rabbitmqctl"),
-        "-n",
-        names[0],
-        "--quiet",
-        "cluster_status",
-        "--formatter",
-        "json",
-    ]
     end = time.monotonic() + PATIENCE
     while True:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = nodes.control("cluster_status", "--formatter", "json")
         running = done.stdout.partition('"running_nodes":[')[2].partition("]")[0]
-        if all(f'"{name}"' in running for name in names):
+        if all(f'"{name}"' in running for name in nodes.names):
             return
         if time.monotonic() > end:
             raise BrokerError(f"the RabbitMQ nodes form no cluster: {done.stdout}{done.stderr}")

@@ -1,5 +1,8 @@
 """A small AMQP 0-9-1 client without I/O, for the link and the CLI: handshake, one channel, extension class.
 
+With `plain=True` it serves plain AMQP 0-9-1, too: after the handshake its owner gets the frames of all
+channels above 1, and sends frames of its own. It frames, and knows nothing of what is in them.
+
 Capabilities: `{"understudy.ha-peer": True}` for the link (user with tag `ha`), `{"understudy.management":
 True}` for operators (tag `administrator`). A server accepts such a connection even while it refuses ordinary
 clients, and allows only the extension class on it.
@@ -11,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.amqp091.codec.frames import (
+    BODY,
     EXTENSION_OVERHEAD,
     FRAME_END,
+    HEADER,
     HEARTBEAT,
     HEARTBEAT_FRAME,
     METHOD,
@@ -31,6 +36,7 @@ SPEAKS_TLS = "the server speaks TLS, and was not spoken to in it"
 NO_BROKER = "the server is a web server"
 NOT_IN_TIME = "the server did not finish the handshake in time"
 _EXTENSION = b"\x00\xfa"
+_KINDS, _CONTENT = frozenset((METHOD, HEARTBEAT)), frozenset((HEADER, BODY))
 _CLOSE_WAIT = 3.0
 """Seconds to wait for close-ok after connection.close."""
 
@@ -50,6 +56,13 @@ class ExtensionReceived:
 
 
 @dataclass(slots=True, frozen=True)
+class FramesReceived:
+    """Frames of plain AMQP on channels above 1, in order: type, channel, and the whole frame."""
+
+    frames: list[tuple[int, int, bytes]]
+
+
+@dataclass(slots=True, frozen=True)
 class Closed:
     """The connection is over. `code` 0: the socket was lost without a connection.close.
 
@@ -61,7 +74,7 @@ class Closed:
     by_peer: bool
 
 
-ClientEvent = Opened | ExtensionReceived | Closed
+ClientEvent = Opened | ExtensionReceived | FramesReceived | Closed
 
 
 class ClientConnection:
@@ -72,23 +85,26 @@ class ClientConnection:
     """
 
     __slots__ = (
-        "_closed", "_closing", "_deadline", "_events", "_life", "_now", "_out", "_password", "_pending",
-        "_properties", "_server_properties", "_tail", "_user", "_vhost", "_wanted", "frame_max", "opened",
-        "wants_close",
+        "_closed", "_closing", "_deadline", "_events", "_frames_in", "_life", "_now", "_out", "_password",
+        "_pending", "_plain", "_properties", "_tail", "_user", "_vhost", "_wanted", "channel_max",
+        "frame_max", "opened", "server_properties", "wants_close",
     )  # fmt: skip
 
     def __init__(
         self, user: str, password: str, now: float, *, vhost: str = "/", capabilities: dict[str,
         bool] | None = None,
         client_properties: dict[str, Any] | None = None, heartbeat: int = 60, frame_max: int = 131072,
-        handshake_timeout: float = 10.0,
+        handshake_timeout: float = 10.0, plain: bool = False,
     ) -> None:  # fmt: skip
+        self._plain = plain
+        self._frames_in: list[tuple[int, int, bytes]] = []
         self._user, self._password, self._vhost = user, password, vhost
         own = {"authentication_failure_close": True, "connection.blocked": True, **(capabilities or {})}
         self._properties = {"product": "Understudy", **(client_properties or {}), "capabilities": own}
         self._wanted = heartbeat
         self.frame_max = frame_max
-        self._server_properties: dict[str, Any] = {}
+        self.channel_max = 0xFFFF
+        self.server_properties: dict[str, Any] = {}
         self._events: list[ClientEvent] = []
         self._out: list[bytes] = [PROTOCOL_HEADER]
         self._pending = 0
@@ -112,9 +128,13 @@ class ClientConnection:
         try:
             at = self._frames(buf)
         except AmqpError as error:
+            self._frames_in = []
             self._fail(error.code, error.reply_text)
             return
         self._tail = buf[at:]
+        if self._frames_in:
+            self._events.append(FramesReceived(self._frames_in))
+            self._frames_in = []
 
     def _frames(self, buf: bytes) -> int:
         pos, size = 0, len(buf)
@@ -128,14 +148,21 @@ class ClientConnection:
             raise FrameError(SPEAKS_TLS)
         while size - pos >= 7 and not self._closed:
             kind, channel, length = head(buf, pos)
-            if kind not in (METHOD, HEARTBEAT) or length + OVERHEAD > self.frame_max:
+            plain = self._plain and channel > 1
+            content = plain and kind in _CONTENT
+            # RabbitMQ sends a content header whole, also a larger one.
+            most = self.frame_max * 4 if content and kind == HEADER else self.frame_max
+            fits = length + OVERHEAD <= most
+            if not fits or not (content or kind in _KINDS):
                 raise FrameError("the server sent a frame that no server sends here")
             end = pos + OVERHEAD + length
             if end > size:
                 break
             if buf[end - 1] != FRAME_END:
                 raise FrameError("the server sent a frame without its end")
-            if kind == METHOD:
+            if plain and self.opened and kind != HEARTBEAT:
+                self._frames_in.append((kind, channel, buf[pos:end]))
+            elif kind == METHOD:
                 if buf[pos + 7 : pos + 9] == _EXTENSION:
                     self._extension(channel, buf, pos, end)
                 else:
@@ -157,7 +184,7 @@ class ClientConnection:
         arguments = decode_arguments(method, payload)
         match method.name:
             case "connection.start":
-                self._server_properties = arguments["server_properties"]
+                self.server_properties = arguments["server_properties"]
                 response = f"\0{self._user}\0{self._password}".encode()
                 self._send(
                     0, "connection.start-ok", client_properties=self._properties, mechanism="PLAIN",
@@ -165,6 +192,7 @@ class ClientConnection:
                 )  # fmt: skip
             case "connection.tune":
                 self.frame_max = min(self.frame_max, arguments["frame_max"] or self.frame_max)
+                self.channel_max = arguments["channel_max"] or self.channel_max
                 self._life.interval = _lower(self._wanted, arguments["heartbeat"])
                 self._send(
                     0, "connection.tune-ok", channel_max=arguments["channel_max"], frame_max=self.frame_max,
@@ -176,8 +204,11 @@ class ClientConnection:
             case "channel.open-ok":
                 self.opened = True
                 self._deadline = None
-                self._events.append(Opened(self._server_properties))
+                self._events.append(Opened(self.server_properties))
             case "connection.close":
+                if self._frames_in:  # what came before it
+                    self._events.append(FramesReceived(self._frames_in))
+                    self._frames_in = []
                 self._send(0, "connection.close-ok")
                 self._end(Closed(arguments["reply_code"], arguments["reply_text"], True))
             case "connection.close-ok":
@@ -215,6 +246,13 @@ class ClientConnection:
             raise ValueError("connection not open, or payload too large for one frame")
         self._out += (extension_head(channel, method_id, len(payload)), payload, b"\xce")
         self._pending += len(payload) + EXTENSION_OVERHEAD
+
+    def send_frames(self, parts: list[bytes]) -> None:
+        """Queue whole frames of plain AMQP. Raises ValueError unless `opened`."""
+        if not self.opened:
+            raise ValueError("connection not open")
+        self._out += parts
+        self._pending += sum(map(len, parts))
 
     @property
     def extension_room(self) -> int:

@@ -125,3 +125,6 @@ class ExchangeType(enum.Enum):
     FANOUT = "fanout"
     TOPIC = "topic"
     HEADERS = "headers"
+    FEDERATION_UPSTREAM = "x-federation-upstream"
+    """What RabbitMQ's federation declares where it takes messages: a fanout exchange that withholds what has
+    been at the broker that takes."""

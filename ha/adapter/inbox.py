@@ -23,6 +23,14 @@ class Arrived:
 
 
 @dataclass(slots=True, frozen=True)
+class FramesArrived:
+    """Frames of plain AMQP of a peer: type, channel, and the whole frame."""
+
+    peer: int
+    frames: list[tuple[int, int, bytes]]
+
+
+@dataclass(slots=True, frozen=True)
 class DialOpen:
     """A dial is logged in."""
 
@@ -73,7 +81,7 @@ class AuthorityAnswered:
     owner_gone: bool = False
 
 
-Item = Arrived | DialOpen | DialFailed | PeerCame | PeerLost | AuthorityAnswered
+Item = Arrived | FramesArrived | DialOpen | DialFailed | PeerCame | PeerLost | AuthorityAnswered
 
 
 class Inbox:

@@ -14,6 +14,7 @@ Stop the process when `stopped` is not None.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,7 @@ class Node:
         Raises StoreError if the in-sync record on disk is damaged.
         """
         self.stopped = None
+        broker = replace(broker, cluster_name=ha.federated.node)
         self.me = who_this_is(files, broker, random_bytes)
         self._store, self._files, self.ledger = store, files, ledger
         self.settings, self.random_bytes, self.log = ha, random_bytes, log

@@ -224,3 +224,22 @@ def test_bindings_of_what_is_not_there(connection: Any, channel: Any, new: New) 
     channel.exchange_unbind("amq.direct", "gone", "a")
     with refused(403, "operation not permitted on the default exchange"):
         channel.queue_unbind("gone", "", "a")
+
+
+def test_federation_upstream_withholds_what_has_been_downstream(
+    connection: Any, channel: Any, new: New
+) -> None:
+    kind, source, front = "x-federation-upstream", new("x"), new("x")
+    with refused(406, "x-max-hops"):
+        connection.channel().exchange_declare(front, kind)
+    arguments = {"x-max-hops": 2, "x-downstream-name": "down", "x-downstream-vhost": "/"}
+    channel.exchange_declare(source, "topic")
+    channel.exchange_declare(front, kind, internal=True, auto_delete=True, arguments=arguments)
+    queue = bound(channel, front)
+    channel.exchange_bind(front, source, "k", {"x-bound-from": [{"cluster-name": "down", "hops": 2}]})
+    one, other = ({"cluster-name": name, "vhost": "/"} for name in ("down", "other"))
+    ways: list[list[Any]] = [[], [one], [other], [other, other], [{**one, "vhost": "v"}]]
+    for number, way in enumerate(ways):
+        headers = {"x-received-from": way} if way else {}
+        channel.basic_publish(source, "k", str(number).encode(), pika.BasicProperties(headers=headers))
+    assert drained(channel, queue) == [b"0", b"2", b"4"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from broker.model.vhost.federation_entries import AGENT, UPSTREAM, agent_name
+from broker.model.vhost.federation_entries import AGENT, PROTOCOLS, UPSTREAM, agent_name
 from understudy.cli.federate_net import attach, map_net, traced
 from understudy.cli.federate_options import agent_options, agent_settings
 from understudy.cli.node import rows, wide_console
@@ -22,7 +22,17 @@ from understudy.federation.route import Visit
 from understudy.shared.addresses import parse_addresses
 
 FEDERATION = "federation"
-_COLUMNS = ("exchange", "vhost", "upstream", "consume_mode", "state", "interest", "taken", "reason")
+_COLUMNS = (
+    "exchange",
+    "vhost",
+    "upstream",
+    "consume_mode",
+    "state",
+    "interest",
+    "taken",
+    "promise",
+    "reason",
+)
 
 
 @click.group()
@@ -51,10 +61,18 @@ federate.add_command(attach)
     "--routes/--no-routes", default=True, show_default=True,
     help="Messages for queues of other nodes (QUEUE@NODE) go there and come from there.",
 )  # fmt: skip
+@click.option(
+    "--protocol",
+    type=click.Choice(PROTOCOLS),
+    default=PROTOCOLS[0],
+    show_default=True,
+    help="amqp: any broker of AMQP 0-9-1, such as RabbitMQ. Messages come at least once, and no routes.",
+)
 @vhost_option
 @broker_options
 def upstream(
-    name: str, addresses: str, login: str, upstream_vhost: str, routes: bool, vhost: str, **broker: Any
+    name: str, addresses: str, login: str, upstream_vhost: str, routes: bool, protocol: str, vhost: str,
+    **broker: Any,
 ) -> None:  # fmt: skip
     """Add upstream NAME, or change it."""
     try:
@@ -67,6 +85,8 @@ def upstream(
     value: dict[str, Any] = {"addresses": [str(at) for at in found], "login": login, "vhost": upstream_vhost}
     if not routes:
         value["routes"] = False
+    if protocol != PROTOCOLS[0]:
+        value["protocol"] = protocol
     node.change("put", UPSTREAM, vhost, name, value, f"upstream {name!r} exists in {vhost!r}")
 
 

@@ -269,7 +269,7 @@ def server_properties(settings: BrokerSettings) -> dict[str, Any]:
             "authentication_failure_close": True,
             "per_consumer_qos": True,
         },
-        "cluster_name": settings.name,
+        "cluster_name": settings.cluster_name or settings.name,
         "product": settings.product,
         "version": settings.product_version,
         "understudy_version": settings.version,

@@ -24,6 +24,10 @@ OWNER = "x-link-owner"
 """Argument: the id of its cluster, by which it is told from another node of the same name."""
 BY = "x-link-path"
 """Argument of a binding of a link queue: the nodes through which the interest came, the nearest one last."""
+BOUND_FROM = "x-bound-from"
+"""The same in RabbitMQ's form: a list of tables, the nearest broker first."""
+RECEIVED_FROM = "x-received-from"
+"""Header: the brokers that a message came through, in RabbitMQ's form, the nearest one first."""
 
 
 def link_name(exchange: str, node: str) -> str:

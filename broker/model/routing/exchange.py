@@ -15,6 +15,7 @@ from broker.model.history.records import Bind, ExchangeDeclare, Unbind
 from broker.model.history.value_codec import canonical
 from broker.model.octets import key_in_table
 from broker.model.queue.arguments import field_type, value_fault
+from broker.model.queue.link import RECEIVED_FROM
 from broker.model.routing.headers_matcher import X_MATCH, HeadersMatcher
 from broker.model.routing.topic_trie import TopicTrie
 from broker.model.values import REPLICATE, ExchangeType, Scope
@@ -171,6 +172,26 @@ class TopicMatcher:
         return self._trie.match(routing_key)
 
 
+class UpstreamMatcher(FanoutMatcher):
+    """Of RabbitMQ's exchange type x-federation-upstream: all, but for messages that came through the broker
+    that takes from it, or through too many. `arguments`: of the exchange."""
+
+    def __init__(self, arguments: Mapping[str, object]) -> None:
+        super().__init__()
+        hops = arguments.get(MAX_HOPS)
+        self._hops = hops if isinstance(hops, int) else 1
+        self._taker = arguments.get(DOWNSTREAM_NAME), arguments.get(DOWNSTREAM_VHOST)
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterator[Found]:
+        came = headers.get(RECEIVED_FROM)
+        if isinstance(came, list) and (len(came) >= self._hops or any(map(self._is_taker, came))):
+            return iter(())
+        return super().match(routing_key, headers)
+
+    def _is_taker(self, hop: object) -> bool:
+        return isinstance(hop, Mapping) and (hop.get("cluster-name"), hop.get("vhost")) == self._taker
+
+
 def _at_once(found: Mapping[BindingKey, Binding]) -> Iterator[Found]:
     return iter(((0, found.values()),))
 
@@ -183,13 +204,15 @@ def copy_keys(headers: Mapping[str, object]) -> list[str]:
     return [key for key in keys if key is not None]
 
 
-def check_exchange_arguments(arguments: Mapping[str, object], where: str) -> None:
-    """Raises PreconditionFailed for an alternate exchange that is not a string, or an unknown replication
-    level. Other arguments are kept unchecked."""
+def check_exchange_arguments(type_: ExchangeType, arguments: Mapping[str, object], where: str) -> None:
+    """Raises PreconditionFailed for an alternate exchange that is not a string, an unknown replication level,
+    or an x-federation-upstream without a number of hops. Other arguments are kept unchecked."""
     alternate = arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
-        type_ = field_type(alternate)
-        raise PreconditionFailed(f"invalid type '{type_}' for arg 'alternate-exchange' in {where}")
+        found = field_type(alternate)
+        raise PreconditionFailed(f"invalid type '{found}' for arg 'alternate-exchange' in {where}")
+    if type_ is ExchangeType.FEDERATION_UPSTREAM and type(arguments.get(MAX_HOPS)) is not int:
+        raise PreconditionFailed(f"Argument {MAX_HOPS} missing, or no number, in {where}")
     if REPLICATE in arguments and (fault := value_fault(REPLICATE, arguments[REPLICATE])) is not None:
         raise PreconditionFailed(f"invalid arg '{REPLICATE}' for {where}: {fault}")
 
@@ -207,6 +230,9 @@ _MATCHERS: dict[ExchangeType, Callable[[], Matcher]] = {
     ExchangeType.TOPIC: TopicMatcher,
     ExchangeType.HEADERS: HeadersMatcher,
 }
+MAX_HOPS = "x-max-hops"
+DOWNSTREAM_NAME, DOWNSTREAM_VHOST = "x-downstream-name", "x-downstream-vhost"
+"""Arguments of x-federation-upstream: brokers that a message may come through, and who takes."""
 
 
 class Exchange:
@@ -214,6 +240,7 @@ class Exchange:
 
     - `bindings`: those with this exchange as source.
     - `bound`: it has had a binding (for auto-delete).
+    - `by_headers`: the headers of a message decide.
     - `alternate`: from its arguments, or from the policy `ruled_by`.
     """
 
@@ -223,6 +250,7 @@ class Exchange:
         "auto_delete",
         "bindings",
         "bound",
+        "by_headers",
         "durable",
         "internal",
         "matcher",
@@ -249,7 +277,9 @@ class Exchange:
         self.scope = declared.scope
         self.bound = False
         self.bindings: dict[BindingKey, Binding] = {}
-        self.matcher: Matcher = _MATCHERS[self.type]()
+        upstream = self.type is ExchangeType.FEDERATION_UPSTREAM
+        self.by_headers = upstream or self.type is ExchangeType.HEADERS
+        self.matcher: Matcher = UpstreamMatcher(self.arguments) if upstream else _MATCHERS[self.type]()
 
     def set_scope(self, scope: Scope, replicate: str) -> None:
         """Not while it serves: routes cache the scopes of their targets."""

@@ -11,7 +11,7 @@ from sys import getsizeof
 from typing import Generic, Protocol, TypeVar
 
 from broker.model.definition_octets import INDEX, MEMBER, PLACE
-from broker.model.queue.link import BY
+from broker.model.queue.link import BOUND_FROM, BY
 
 
 class Bound(Protocol):
@@ -29,6 +29,8 @@ PIECE = 200
 """Groups checked in one piece."""
 LOOK = 4
 """Steps for checking one group."""
+_NO_HEADERS = frozenset(("x-match", BY, BOUND_FROM))
+"""Arguments of a binding that ask for no header."""
 X_MATCH = ("all", "any", "all-with-x", "any-with-x")
 
 _Place = tuple[str, object]
@@ -125,7 +127,7 @@ def _wanted(arguments: Mapping[str, object]) -> _Wanted:
     return how in ("any", "any-with-x"), frozenset(
         (k, None if v is None else _token(v))
         for k, v in arguments.items()
-        if k not in ("x-match", BY) and (with_x or not k.startswith("x-"))
+        if k not in _NO_HEADERS and (with_x or not k.startswith("x-"))
     )
 
 

@@ -118,13 +118,13 @@ class Definitions(Topology):
             self.reconnecting.used(looked_at)
             return looked_at
         try:
-            ExchangeType(type_)
+            known = ExchangeType(type_)
         except ValueError:
             raise CommandInvalid(f"unknown exchange type '{type_}'") from None
         declared = ExchangeDeclare(
             name, type_, durable, auto_delete, internal, _checked(arguments), vhost=self.name
         )
-        check_exchange_arguments(declared.arguments, f"exchange '{name}' in vhost '{self.name}'")
+        check_exchange_arguments(known, declared.arguments, f"exchange '{name}' in vhost '{self.name}'")
         found = self.exchanges.get(name)
         if found is not None:
             self._check_same_exchange(found, declared)

@@ -28,6 +28,8 @@ MOST_HOPS = 32
 MODES = ("all", "none")
 FORWARD_MODES = ("all", "unmatched", "none")
 ON_OUTAGE = ("queue", "drop")
+PROTOCOLS = ("understudy", "amqp")
+"""`amqp`: any broker of AMQP 0-9-1. It gets at least once what others get once."""
 GIB = 1 << 30
 AGENT_KEYS = (
     "exchange", "upstream", "consume-mode", "forward-mode", "copy", "on-outage", "max-length-bytes",
@@ -45,12 +47,18 @@ Value = Mapping[str, object]
 @dataclass(slots=True, frozen=True)
 class Upstream:
     """`login`: in `federation.logins` of the configuration. `vhost`: the virtual host there. `routes`:
-    messages for queues of other nodes (`QUEUE@NODE`) go there and come from there."""
+    messages for queues of other nodes (`QUEUE@NODE`) go there and come from there. `protocol`: one of
+    PROTOCOLS."""
 
     addresses: tuple[str, ...]
     login: str
     vhost: str
     routes: bool
+    protocol: str = "understudy"
+
+    @property
+    def plain(self) -> bool:
+        return self.protocol == "amqp"
 
 
 @dataclass(slots=True, frozen=True)
@@ -146,10 +154,10 @@ def routes_by(upstream: str) -> FederationAgent:
 
 
 def upstream_of(value: Value) -> Upstream:
-    addresses = value.get("addresses")
+    addresses, protocol = value.get("addresses"), str(value.get("protocol", PROTOCOLS[0]))
     return Upstream(
         tuple(map(str, addresses)) if isinstance(addresses, list) else (), str(value.get("login", "")),
-        str(value.get("vhost", "/")), value.get("routes") is not False,
+        str(value.get("vhost", "/")), value.get("routes") is not False and protocol != "amqp", protocol,
     )  # fmt: skip
 
 
@@ -186,7 +194,7 @@ def _optional(value: Value, key: str) -> int | None:
 
 
 def upstream_fault(name: str, value: Value) -> str:
-    if fault := _unknown(value, ("addresses", "login", "vhost", "routes")):
+    if fault := _unknown(value, ("addresses", "login", "vhost", "routes", "protocol")):
         return fault
     if "@" in name or name.startswith(">"):
         return "its name has an '@', which separates an exchange from its upstream, or begins with '>'"
@@ -204,6 +212,8 @@ def upstream_fault(name: str, value: Value) -> str:
         return "vhost is the name of the virtual host there"
     if not isinstance(value.get("routes", True), bool):
         return "routes is true or false"
+    if (protocol := value.get("protocol", PROTOCOLS[0])) not in PROTOCOLS:
+        return f"protocol is one of {', '.join(PROTOCOLS)}, not {protocol!r:.80}"
     return ""
 
 

@@ -9,19 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 from broker.errors import PreconditionFailed
 from broker.model.history.records import Envelope, ExchangeDeclare, MessageId, QueueDeclare
 from broker.model.history.value_codec import UnsupportedValue, canonical
-from broker.model.queue.link import BY, ECHO, NODE, OWNER, Path, is_link, link_name, path_of, push_name
+from broker.model.queue.link import (
+    BOUND_FROM,
+    BY,
+    ECHO,
+    NODE,
+    OWNER,
+    Path,
+    is_link,
+    link_name,
+    path_of,
+    push_name,
+)
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import EVERYWHERE, Binding, Exchange, check_binding_arguments
 from broker.model.routing.node_routes import NODES, parts_of
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import finish
-from broker.model.values import LINK_LIMITS, REPLICATE, ExchangeType, Reason
+from broker.model.values import LINK_LIMITS, REPLICATE, ROOT, ExchangeType, Reason
+from broker.model.vhost.federation_entries import LONGEST_NODE
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhost import VirtualHost
@@ -164,11 +177,45 @@ def end_link(vhost: VirtualHost, queue: Queue, *, dropped: bool) -> None:
 
 def behind(binding: Binding) -> Interest:
     """What a binding asks for; a link queue's says also through whom."""
+    foreign = binding.arguments.get(BOUND_FROM)
+    if isinstance(foreign, list):
+        rest = {key: value for key, value in binding.arguments.items() if key != BOUND_FROM}
+        return Interest(binding.routing_key, rest, nodes_of(foreign))
     path = path_of(binding.arguments) if is_link(binding.target.name) else ()
     if not path:
         return Interest(binding.routing_key, binding.arguments, ())
     rest = {key: value for key, value in binding.arguments.items() if key != BY}
     return Interest(binding.routing_key, rest, path)
+
+
+def nodes_of(hops: list[object]) -> Path:
+    """The nodes of a list of hops in RabbitMQ's form, whose newest one is the first."""
+    tables = (hop for hop in reversed(hops) if isinstance(hop, dict))
+    found = [(hop.get("cluster-name"), hop.get("vhost")) for hop in tables]
+    return tuple(plain_node(name, vhost) for name, vhost in found if isinstance(name, str) and name)
+
+
+def plain_node(cluster: str, vhost: object) -> str:
+    """The name by which nodes know a virtual host of a broker that is no node: it is in no other one's."""
+    where = f":{vhost}" if isinstance(vhost, str) and vhost != ROOT else ""
+    text = "".join(letter if letter.isprintable() else "?" for letter in cluster + where).replace("@", "%")
+    if len(text) <= LONGEST_NODE:
+        return text
+    return f"{text[: LONGEST_NODE - 17]}-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+def queue_there(exchange: str, node: str, vhost: str) -> str:
+    """The queue of this node at a plain broker, which keeps names that begin with `amq.` to itself.
+    RabbitMQ's own federation names its queues like this."""
+    return f"federation: {exchange} -> {node}{'' if vhost == ROOT else f' ({vhost})'}"
+
+
+def goes_on(binding: Binding) -> bool:
+    """May the interest behind a binding be told to a further broker? RabbitMQ's says how far it may go."""
+    hops = binding.arguments.get(BOUND_FROM)
+    newest = hops[0] if isinstance(hops, list) and hops else None
+    left = newest.get("hops") if isinstance(newest, dict) else None
+    return not isinstance(left, int) or left > 1
 
 
 class Arrived(NamedTuple):

@@ -31,7 +31,6 @@ from broker.model.routing.forward import Forward, forwarded
 from broker.model.routing.node_routes import NODES, best_way, parts_of
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
-from broker.model.values import ExchangeType
 from broker.model.vhost.shared import Shared
 
 ROUTE_MEMO = 16384
@@ -288,7 +287,7 @@ class Topology:
         """The queues reached from `source`, each once, across cycles of exchanges; and whether headers
         decide.
 
-        Without `headers`, a headers exchange on the way matches nothing, and the second result is True. If
+        Without `headers`, an exchange that decides by them matches nothing, and the second result is True. If
         neither the routing key nor `copies` match anything, an exchange forwards to its alternate exchange,
         if that exists (as in RabbitMQ). Queues of federation nodes on the `path` are left out.
         """
@@ -300,7 +299,7 @@ class Topology:
         needs_headers = False
         while to_visit:
             exchange = to_visit.pop()
-            if headers is None and exchange.type is ExchangeType.HEADERS:
+            if headers is None and exchange.by_headers:
                 needs_headers = True
                 continue
             targets: list[Queue | Exchange] = []

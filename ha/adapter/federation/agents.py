@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker.model.routing.node_routes import NODES
 from broker.model.values import ROOT
 from broker.model.vhost.federation_entries import agent_name, routes_by
+from broker.model.vhost.links import queue_there
 from ha.adapter import codes
 from ha.adapter.federation.exchange_model import ExchangeModel
+from ha.adapter.federation.plain.channels import PlainChannels
+from ha.adapter.federation.plain.exchange import PlainExchange
+from ha.adapter.federation.plain.push import PlainPush
 from ha.adapter.federation.push_queue import PushQueue, waiting_for
 from ha.adapter.federation.upstream_lines import UpstreamLines
-from ha.core.federation.agent import AgentState, Opener
+from ha.core.federation.agent import Opener
+from ha.core.federation.agent_end import AgentState
 from ha.core.federation.giver import LinkGiver
+from ha.core.federation.plain.giver import PlainGiver
+from ha.core.federation.plain.taker import PlainTaker
 from ha.core.federation.taker import LinkTaker
 
 if TYPE_CHECKING:
@@ -27,13 +34,15 @@ if TYPE_CHECKING:
     from broker.store.store import Store
     from ha.adapter.federation.origins import Origins
     from ha.adapter.federation.ports import FederationNode
-    from ha.core.federation.agent import LinkAgent
+    from ha.core.federation.agent_end import AgentEnd
     from ha.core.federation.ports import LinkWire
 
 OFF = "the agent neither takes nor gives (consume-mode and forward-mode are none)"
 ENDS_TAKING = "consume-mode is none: what waits at the upstream is still taken"
 ENDS_GIVING = "forward-mode is none: what waits here is still given"
 NONE = ("none", "none")
+ONCE, AT_LEAST_ONCE = "once", "at least once"
+"""How often a message comes: a plain broker gives no ids by which doubles are known."""
 Key = tuple[str, str]
 """Virtual host and name of an entry."""
 
@@ -59,10 +68,10 @@ class Agent:
 
     job: Job
     upstream: Key
-    model: ExchangeModel | None = None
-    taker: LinkTaker | None = None
+    model: ExchangeModel | PlainExchange | None = None
+    taker: LinkTaker | PlainTaker | None = None
     push: PushQueue | None = None
-    giver: LinkGiver | None = None
+    giver: LinkGiver | PlainGiver | None = None
     told: tuple[AgentState, str] = (AgentState.CONNECTING, "")
 
     @property
@@ -76,11 +85,11 @@ class Agent:
         return taken or (self.push is not None and self.push.drained)
 
     @property
-    def ends(self) -> list[LinkAgent]:
+    def ends(self) -> list[AgentEnd]:
         return [end for end in (self.taker, self.giver) if end is not None]
 
     @property
-    def shown(self) -> LinkAgent:
+    def shown(self) -> AgentEnd:
         """Whose state an operator sees: of two, the one that does not run."""
         ends = self.ends
         return next((end for end in ends if end.state is not AgentState.RUNNING), ends[0])
@@ -102,6 +111,11 @@ class Agent:
             }  # fmt: skip
         if self.push is not None:
             line |= {"waiting": self.push.waiting, "given": self.push.sent}
+        if isinstance(self.giver, PlainGiver):
+            taken = self.giver
+            line["given"] = taken.given
+            for key, number in (("refused", taken.refused), ("spoilt", taken.spoilt)):
+                line[key] = line.get(key, 0) + number
         return line
 
 
@@ -123,6 +137,7 @@ class Agents:
         self._wire = wire
         self._owner = owner
         self._origins = origins
+        self._channels = PlainChannels(node.peerings.sender, node.broker.settings.message_max)
         self._lines: dict[Key, UpstreamLines] = {}
         self._all: dict[Key, Agent] = {}
         self._streams = 0
@@ -185,7 +200,9 @@ class Agents:
                 lines.close()
                 del self._lines[name]
         for name in used - self._lines.keys():
-            self._lines[name] = UpstreamLines(self._node, self._wire, upstreams[name])
+            self._lines[name] = UpstreamLines(
+                self._node, self._wire, self._channels, name[1], upstreams[name]
+            )
 
     def _begin(self, key: Key, job: Job, now: float) -> None:
         node, entry = self._node, job.entry
@@ -198,32 +215,49 @@ class Agents:
             _told(key),
             entry.paused,
         )
+        plain = self._lines[agent.upstream].entry.plain
         if entry.consume_mode == "all" or job.ends_taking:
-            self._begin_taking(key, agent, me)
+            (self._begin_taking_plain if plain else self._begin_taking)(key, agent, me)
         if entry.forward_mode != "none" or job.ends_giving:
-            self._begin_giving(key[0], agent, me)
+            self._begin_giving(key[0], agent, me, plain=plain)
         for end in agent.ends:
             self._lines[agent.upstream].join(end, now)
 
     def _begin_taking(self, key: Key, agent: Agent, me: Opener) -> None:
         entry, vhost = agent.entry, self._node.vhosts[key[0]]
-        agent.model = ExchangeModel(
+        agent.model = model = ExchangeModel(
             self._node, self._store, vhost, key[1], entry.exchange, entry.upstream,
             self._origins(vhost.name, entry.exchange), 0 if agent.job.ends_taking else entry.max_hops,
         )  # fmt: skip
         agent.taker = LinkTaker(
-            self._new_stream(), entry.exchange, agent.model, self._wire, me, limits=entry.limits,
+            self._new_stream(), entry.exchange, model, self._wire, me, limits=entry.limits,
             members=self._members(), drops=entry.on_outage == "drop", ends=agent.job.ends_taking,
         )  # fmt: skip
 
-    def _begin_giving(self, vhost: str, agent: Agent, me: Opener) -> None:
+    def _begin_taking_plain(self, key: Key, agent: Agent, me: Opener) -> None:
+        entry, vhost = agent.entry, self._node.vhosts[key[0]]
+        there, ends = self._lines[agent.upstream].entry.vhost, agent.job.ends_taking
+        agent.model = model = PlainExchange(
+            self._node, self._store, vhost, key[1], entry.exchange, there, 0 if ends else entry.max_hops
+        )
+        agent.taker = PlainTaker(
+            self._new_stream(), entry.exchange, model, self._channels, node=me.node, paused=me.paused,
+            queue=queue_there(entry.exchange, me.node, vhost.name), limits=entry.limits,
+            drops=entry.on_outage == "drop", ends=ends,
+        )  # fmt: skip
+
+    def _begin_giving(self, vhost: str, agent: Agent, me: Opener, *, plain: bool) -> None:
         entry, there = agent.entry, self._node.vhosts[vhost]
-        agent.push = PushQueue(
+        agent.push = push = PushQueue(
             self._node, there, entry, lambda: self._forward(vhost, entry.exchange), ends=agent.job.ends_giving
         )
-        agent.giver = LinkGiver(
-            self._new_stream(), entry.exchange, agent.push, self._wire, me, echo=agent.push.echo
-        )
+        if plain:
+            given = PlainPush(push, me.node, vhost, entry.exchange)
+            agent.giver = PlainGiver(
+                self._new_stream(), entry.exchange, given, self._channels, node=me.node, paused=me.paused
+            )
+        else:
+            agent.giver = LinkGiver(self._new_stream(), entry.exchange, push, self._wire, me, echo=push.echo)
 
     def _end(self, key: Key, agent: Agent, now: float, *, gone: bool) -> None:
         del self._all[key]
@@ -344,9 +378,13 @@ class Agents:
             "consume_mode": entry.consume_mode, "forward_mode": entry.forward_mode, "copy": entry.copy,
             "state": "off", "reason": self._why_none(entry), "source": "", "interest": 0, "taken": 0,
             "routed": 0, "unrouted": 0, "refused": 0, "doubles": 0, "looped": 0, "spoilt": 0, "waiting": 0,
-            "given": 0,
+            "given": 0, "promise": self._promise(key[0], entry),
         }  # fmt: skip
         return line if agent is None else line | agent.line()
+
+    def _promise(self, vhost: str, entry: FederationAgent) -> str:
+        there = self._node.vhosts.directory.upstreams.get((vhost, entry.upstream))
+        return AT_LEAST_ONCE if there is not None and there.plain else ONCE
 
     def _why_none(self, entry: FederationAgent) -> str:
         if not self._node.settings.federated.node:

@@ -167,7 +167,7 @@ class Federation:
             "upstreams": [
                 {
                     "name": name, "vhost": vhost, "addresses": list(entry.addresses), "login": entry.login,
-                    "upstream_vhost": entry.vhost, "routes": entry.routes,
+                    "upstream_vhost": entry.vhost, "routes": entry.routes, "protocol": entry.protocol,
                 }
                 for (vhost, name), entry in directory.upstreams.items()
             ],

@@ -128,7 +128,12 @@ class Feeding:
         return raw if envelope.path else with_global_reply(self.vhost, raw)
 
     def read(self) -> list[bytes]:
-        """What was handed out in this tick, as encoded runs. What the other broker has already, because the
+        """What was handed out in this tick, as encoded runs."""
+        fresh = self.entries()
+        return [encode_record(run) for run in group_runs(self.queue.uuid, fresh)] if fresh else []
+
+    def entries(self) -> list[Entry]:
+        """What was handed out in this tick. What the other broker has already, because the
         word of it was lost, or because it came through it, is let go of."""
         fresh, self.fresh = self.fresh, []
         back = [entry for entry in fresh if self._has(entry)]
@@ -142,4 +147,4 @@ class Feeding:
             fresh = [(number, kind, self._outgoing(kind, raw)) for number, kind, raw in fresh]
         self.sent += len(fresh)
         self._go_on()
-        return [encode_record(run) for run in group_runs(self.queue.uuid, fresh)] if fresh else []
+        return fresh

@@ -17,7 +17,7 @@ from ha.adapter.federation.feeding import Feeding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from broker.model.history.records import MessageId
+    from broker.model.history.records import Entry, MessageId
     from broker.model.queue.queue import Queue
     from broker.model.vhost.federation_entries import FederationAgent
     from broker.model.vhost.vhost import VirtualHost
@@ -154,6 +154,10 @@ class PushQueue:
 
     def read(self) -> list[bytes]:
         return self._feeding.read() if self._feeding is not None else []
+
+    def entries(self) -> list[Entry]:
+        """The same, as they are."""
+        return self._feeding.entries() if self._feeding is not None else []
 
     def wall_ms(self) -> int:
         return self._node.broker.wall_at(self._node.now)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from broker.model.queue.link import Path, node_of
 from broker.model.queue.queue import Queue
 from broker.model.routing.forward import forwarded
-from broker.model.values import ExchangeType
 from broker.model.vhost.links import behind
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def trace(vhost: VirtualHost, exchange: Exchange, key: str, by: Path = ()) -> li
     seen, to_visit = {exchange.name}, [exchange]
     while to_visit:
         source = to_visit.pop()
-        if source.type is ExchangeType.HEADERS:
+        if source.by_headers:
             lines.append(_line(source, "queue", "?", HEADERS))
             continue
         bindings = [binding for _, found in source.matcher.match(key, {}) for binding in found]

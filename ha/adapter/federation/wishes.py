@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from broker.model.queue.link import node_of
 from broker.model.queue.queue import Queue
 from broker.model.routing.node_routes import NODES
-from broker.model.vhost.links import Interest, Wish, behind
+from broker.model.vhost.links import Interest, Wish, behind, goes_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ class Wishes:
     def _each(self, known: list[Wish]) -> Iterator[Wish]:
         yield from known
         for binding in self._unread:
-            if binding.source.bindings.get(binding.key) is not binding:
+            if binding.source.bindings.get(binding.key) is not binding or not goes_on(binding):
                 continue
             interest = behind(binding)
             wish = interest.wish
@@ -86,6 +86,8 @@ class Wishes:
         self._by_wish.setdefault(wish, {})[binding.key] = interest, node
 
     def _follow(self, binding: Binding, there: bool) -> None:
+        if not goes_on(binding):
+            return
         interest = behind(binding)
         wish = interest.wish
         self._note(wish)

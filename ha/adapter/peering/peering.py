@@ -11,10 +11,17 @@ from __future__ import annotations
 import enum
 from zlib import crc32
 
-from broker.amqp091.client import SPEAKS_TLS, ClientConnection, Closed, ExtensionReceived, Opened
+from broker.amqp091.client import (
+    SPEAKS_TLS,
+    ClientConnection,
+    Closed,
+    ExtensionReceived,
+    FramesReceived,
+    Opened,
+)
 from broker.amqp091.server.handshake import MANAGEMENT_CAPABILITY, PEER_CAPABILITY
 from broker.errors import LoginRefused, NotAllowed
-from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
+from ha.adapter.inbox import Arrived, DialFailed, DialOpen, FramesArrived, Inbox, PeerLost
 from ha.adapter.peer_check import FEDERATION_CAPABILITY, FOLLOWER_CAPABILITY
 from ha.adapter.peering.login import PeeringLogin
 from ha.core.mirror.wire import one_line
@@ -24,6 +31,10 @@ REDIAL = 0.2
 REFUSED_REDIAL = 2.0
 """The least after a refused login, or at a listener that takes no link: it takes an operator to change that,
 and each attempt is a line in both logs."""
+PLAIN_CAPABILITIES = (
+    "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
+)  # fmt: skip
+"""Of a client that any broker accepts."""
 
 
 class PeeringKind(enum.Enum):
@@ -35,13 +46,15 @@ class PeeringKind(enum.Enum):
     """This node follows queues there."""
     FEDERATION = "federation"
     """Exchanges here take messages from there."""
+    PLAIN = "amqp"
+    """The same, of a broker that knows plain AMQP only."""
     WITNESS = "witness"
     """The broker there keeps the record of the pair."""
 
     @property
     def connection(self) -> str:
         """What it is called in the other broker's list of connections."""
-        if self is PeeringKind.FEDERATION:
+        if self is PeeringKind.FEDERATION or self is PeeringKind.PLAIN:
             return "federation"
         return "authority" if self is PeeringKind.WITNESS else "link"
 
@@ -50,6 +63,8 @@ class PeeringKind(enum.Enum):
         """What this node claims to be at the login."""
         if self is PeeringKind.WITNESS:
             return {MANAGEMENT_CAPABILITY: True}
+        if self is PeeringKind.PLAIN:
+            return dict.fromkeys(PLAIN_CAPABILITIES, True)
         own = {PeeringKind.MIRROR: FOLLOWER_CAPABILITY, PeeringKind.FEDERATION: FEDERATION_CAPABILITY}
         return {PEER_CAPABILITY: True} | ({own[self]: True} if self in own else {})
 
@@ -120,6 +135,7 @@ class Peering:
             handshake_timeout=limits.handshake_timeout,
             heartbeat=limits.heartbeat,
             client_properties={"connection_name": f"{self.kind.connection} of {self._node}"},
+            plain=self.kind is PeeringKind.PLAIN,
         )
 
     def failed(self, now: float, *, nobody: bool, distrust: str, unresolved: str) -> None:
@@ -167,6 +183,8 @@ class Peering:
                     self.inbox.put(DialOpen(self.dial_id, self.address))
                 case ExtensionReceived(method_id=method_id, payload=payload):
                     self.inbox.put(Arrived(self.dial_id, method_id, payload))
+                case FramesReceived(frames=frames):
+                    self.inbox.put(FramesArrived(self.dial_id, frames))
                 case Closed(code=code, text=text, by_peer=by_peer):
                     # A connection.close, or a heartbeat that failed: only the first is an answer of the peer.
                     self._turned_away = by_peer and code in (LoginRefused.code, NotAllowed.code)

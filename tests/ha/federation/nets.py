@@ -12,7 +12,8 @@ from ha.adapter.peering.login import PeeringLogin
 from tests.ha.pair import Host, Pair, raw
 from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
-LOGIN = "net"
+LOGIN, PLAIN = "net", "plain"
+"""The latter is that of an ordinary client: what a broker has that knows plain AMQP only."""
 USER = User("fed", frozenset({FEDERATION}), password="secret")
 
 
@@ -27,8 +28,9 @@ class Net(Pair):
         }
         for name, members in self.nodes.items():
             login = PeeringLogin(USER.name, "secret", f"{LOGINS}{LOGIN}")
+            plain = PeeringLogin("guest", "guest", f"{LOGINS}{PLAIN}")
             for host in members:
-                host.settings = {"federation": FederationSettings(name, {LOGIN: login})}
+                host.settings = {"federation": FederationSettings(name, {LOGIN: login, PLAIN: plain})}
                 host.users = (*default_users(), USER)
 
     def brokers(self, host: Host) -> list[tuple[str, int]]:
@@ -64,13 +66,21 @@ class Net(Pair):
     def define(self, host: Host, *changes: dict[str, Any]) -> dict[str, Any]:
         return self.ask(host, "define", changes=list(changes))
 
-    def federate(self, node: str, upstream: str, exchange: str = "x", **more: Any) -> None:
-        """An agent at `node` takes from `upstream`."""
+    def federate(
+        self, node: str, upstream: str, exchange: str = "x", plain: bool = False, **more: Any
+    ) -> None:  # fmt: skip
+        """An agent at `node` takes from `upstream`. `plain`: as from a broker that is no node."""
         host = self.serving(node)
         addresses = [f"127.0.0.1:{member.port}" for member in self.nodes[upstream]]
         answer = self.define(
             host,
-            entry("federation-upstream", upstream, addresses=addresses, login=LOGIN),
+            entry(
+                "federation-upstream",
+                upstream,
+                addresses=addresses,
+                login=PLAIN if plain else LOGIN,
+                **({"protocol": "amqp"} if plain else {}),
+            ),
             agent(exchange, upstream, **more),
         )
         assert answer["ok"], answer

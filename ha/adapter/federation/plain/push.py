@@ -1,0 +1,66 @@
+"""PlainPush: what an exchange here gives to a plain AMQP 0-9-1 broker, as messages of that broker.
+
+Owner: Federation. The link queue and its consumer are those of any agent that gives (`PushQueue`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.errors import AmqpError
+from broker.model.history.records import Entry, MessageId, id_of
+from broker.model.vhost.links import nodes_of
+from ha.adapter.federation.plain.content import came, hop, passed_on
+from ha.core.federation.plain.ports import Given
+
+if TYPE_CHECKING:
+    from ha.adapter.federation.push_queue import PushQueue
+
+
+class PlainPush:
+    """See `ha.core.federation.plain.ports.PlainGiverModel`. `node`, `vhost`: of this broker. Messages that
+    are to come back from there do not say that they have been here."""
+
+    def __init__(self, push: PushQueue, node: str, vhost: str, exchange: str) -> None:
+        self._push = push
+        self._node = node
+        self._vhost = vhost
+        self._exchange = exchange
+
+    def type(self) -> str:
+        return self._push.type()
+
+    def attach(self, node: str) -> None:
+        self._push.attach(node)
+
+    def detach(self) -> None:
+        self._push.detach()
+
+    def ended(self) -> str:
+        return self._push.ended()
+
+    def took(self, upto: MessageId) -> None:
+        self._push.took(upto)
+
+    def next(self) -> list[Given]:
+        now = self._push.wall_ms()
+        return [self._given(entry, now) for entry in self._push.entries()]
+
+    def _given(self, entry: Entry, wall_ms: int) -> Given:
+        _, envelope, raw = entry
+        left = envelope.expiration
+        if left is not None:
+            left = max(0, left - max(0, wall_ms - envelope.wall_ms))
+        try:
+            found = came(raw)
+            known = nodes_of(found.hops)
+            path = [node for node in envelope.path if node not in known]
+            hops = [self._hop(node) for node in reversed(path if self._push.echo else [*path, self._node])]
+            made = passed_on(raw, found, hops, expiration=left)
+        except AmqpError:
+            made = b""
+        return Given(id_of(entry), envelope.routing_key, made)
+
+    def _hop(self, node: str) -> bytes:
+        vhost = self._vhost if node == self._node else "/"
+        return hop(node, vhost, self._exchange, f"amqp://{node}")
