@@ -36,6 +36,7 @@ from understudy.definitions.parse import (
     UserDefinition,
     VhostDefinition,
 )
+from understudy.definitions.rabbit_federation import KEYS as FEDERATION_KEYS
 from understudy.definitions.strict_json import DefinitionsError, pointer
 from understudy.definitions.unsupported import LeftOut, left
 
@@ -51,6 +52,9 @@ NOUNS = {
 """The noun for each kind, for people."""
 NOTHING_SAID = {"description": "", "tags": []}
 _EVERYTHING = {".*"}
+BY_AGENTS = (
+    "kept; exchanges of the file have agents instead, and others get them by `understudy federate attach`"
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -210,12 +214,17 @@ def _differing(file: Definitions, configured: dict[str, UserDefinition]) -> list
 
 def _idle(file: Definitions, found: list[Entry]) -> list[LeftOut]:
     """Keys of imported policies that have no effect here."""
+
+    def left_by(key: str, names: list[str]) -> list[LeftOut]:
+        if key in FEDERATION_KEYS:
+            return left(f"policy with {key}", names, BY_AGENTS, matters=False)
+        return left(f"policy with {key}", names, "kept, without effect here")
+
     idle: defaultdict[str, list[str]] = defaultdict(list)
     for entry in found:
         if entry.kind == POLICY:
             for key in without_effect(entry.value["definition"]):
                 idle[key].append(entry.name)
     return [
-        one for key, names in sorted(idle.items())
-        for one in left(f"policy with {key}", names, "kept, without effect here")
+        one for key, names in sorted(idle.items()) for one in left_by(key, names)
     ]  # fmt: skip

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from broker.model.history.value_codec import canonical
 from broker.model.routing.exchange import BUILT_IN, PEERS
 from broker.model.values import ExchangeType
-from broker.model.vhost.federation_entries import UPSTREAM
 from understudy.definitions.entries import (
     NOUNS,
     PLURALS,
@@ -32,6 +31,7 @@ from understudy.definitions.parse import (
     ExchangeDefinition,
     QueueDefinition,
 )
+from understudy.definitions.rabbit_federation import translated
 from understudy.definitions.strict_json import DefinitionsError, pointer
 from understudy.definitions.unsupported import LeftOut, counted, left
 from understudy.shared.text import shown
@@ -46,12 +46,6 @@ _WORKING = frozenset((
 """Arguments of queues that have an effect here, or state what is always true here."""
 _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
 """Global parameters that identify a cluster of RabbitMQ."""
-
-_WHYS = {
-    UPSTREAM: "RabbitMQ's form, with a password in a URI: use `understudy federate upstream`",
-    "shovel": "this broker has no shovels",
-}
-"""Of components of parameters that are left out."""
 
 
 @dataclass(slots=True)
@@ -100,7 +94,9 @@ def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = 
     """Plan the import. Raises DefinitionsError for faults of the file, such as a binding whose source or
     destination is neither in the file nor on the broker."""
     plan = ImportPlan()
+    file, foreign = translated(file)
     entries, plan.left_out = entries_of(file, there)
+    plan.left_out += foreign
     plan.items += entries
     here = vhosts_of(file, there)
     plan.left_out += _topics(file) + _others(file) + _vhosts(file, here)
@@ -280,7 +276,7 @@ def _others(file: Definitions) -> list[LeftOut]:
     why = "this broker has no such parameters"
     return [
         *(one for component, names in sorted(parameters.items())
-          for one in left(f"parameter of {component}", names, _WHYS.get(component, why))),
+          for one in left(f"parameter of {component}", names, why)),
         *left("global parameter", (n for n in world if n not in _SELF), why),
         *left("global parameter", (n for n in world if n in _SELF),
                "it identifies the other cluster", matters=False),

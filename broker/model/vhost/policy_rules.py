@@ -40,6 +40,7 @@ WITHOUT_EFFECT = frozenset((
     "ha-promote-on-failure", "queue-mode", "queue-version", "queue-master-locator", "queue-leader-locator",
     "consumer-timeout", "max-in-memory-length", "max-in-memory-bytes",
     "dead-letter-strategy", "target-group-size", "federation-upstream", "federation-upstream-set",
+    "federation-upstream-pattern",
 ))  # fmt: skip
 """RabbitMQ keys without effect here: a pair replicates every queue, or has no such feature."""
 

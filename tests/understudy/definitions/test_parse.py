@@ -249,8 +249,8 @@ def test_an_export_of_rabbitmq_is_read_and_unsupported_parts_are_named() -> None
     ]  # fmt: skip
     assert texts(plan) == [
         "1 limit of a user (shop): this broker has no such limits",
+        "1 shovel (audit-away): it moves from, or to, a queue: keep it at RabbitMQ, or move its client",
         "1 topic permission (shop on orders): this broker has permissions for exchanges and queues only",
-        "1 parameter of shovel (audit-away): this broker has no shovels",
         "1 parameter of vhost-limits (limits): this broker has no such parameters",
         "1 default queue type (quorum of staging): this broker has classic queues only",
         "1 exchange of type x-delayed-message (later): this broker has no such type",
