@@ -47,6 +47,7 @@ HOW_TO_WHERE = {
     "archive": "on the data directory of a broker (test_how_to)",
     "mirror": "on two brokers (test_how_to)",
     "federation": "on two brokers (test_how_to)",
+    "migrate": "on a RabbitMQ and a broker (tests/interop/rabbitmq/test_migrate.py)",
     "usage": "read by the command line's own parser (test_how_to)",
     "python": "compiled, and its imports done (test_how_to)",
     "configuration": "read as a broker reads it (test_how_to)",
