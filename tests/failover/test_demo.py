@@ -54,8 +54,12 @@ def test_the_demo_of_federation_counts_each_message_at_each_node(tmp_path: Path)
     assert outcome.good, outcome
     assert {flow.what: flow.due for flow in outcome.flows} == {
         "prices at berlin": 3000, "prices at madrid": 6000, "prices at oslo": 9000, "prices at centre": 9000,
-        "orders at centre": 5400,
+        "orders at centre": 5400, "replies at berlin": 90,
     }  # fmt: skip
+    # A request and its reply go over four lines.
+    assert all(
+        flow.p50_ms and flow.p50_ms >= (120 if "replies" in flow.what else 1) for flow in outcome.flows
+    )
     assert outcome.waited > 100 and 256 < outcome.octets < 600
     words = outcome.map.read_text()
     assert "madrid" in words and "connecting" in words

@@ -136,12 +136,12 @@ def show_star(console: Console, outcome: StarOutcome) -> None:
         )
         table.add_row(flow.what, *map(_count, (*numbers, flow.p50_ms, flow.worst_ms)))
     console.print(table)
+    again = f"{outcome.resent:,} messages were in doubt and sent again, so that some came twice; "
     console.print(
         f"{outcome.waited:,} messages waited for the leaf that was cut off, which had them "
         f"{outcome.caught_up_s:.1f} s after that; promotion {outcome.promote_ms:,.0f} ms, and links "
         f"{outcome.linked_ms:,.0f} ms later; {outcome.octets:,.0f} octets a message on a line; "
-        f"{outcome.resent:,} messages were in doubt and sent again, so that some came twice; "
-        f"{outcome.seconds:.0f} s in total",
+        f"{again if outcome.resent else ''}{outcome.seconds:.0f} s in total",
         soft_wrap=True,
         highlight=False,
     )

@@ -29,13 +29,15 @@ from understudy.management import Unreachable, ask, refusal_of
 PAIR = ("centre1", "centre2")
 LEAVES = ("berlin", "madrid", "oslo")
 CENTRE = "centre"
-PRICES, ORDERS = "prices", "orders"
-"""Exchanges: prices go from the centre to the leaves, orders from the leaves to the centre."""
+PRICES, ORDERS, SERVICES = "prices", "orders", "services"
+"""Exchanges: prices go from the centre to the leaves, orders from the leaves to the centre, and requests from
+one leaf to a service at another one."""
+ASKER, SERVER = "berlin", "oslo"
 KEYS = ["eu.rate", "us.rate", "asia.rate"]
 WANTS = {"berlin": ["eu.rate"], "madrid": ["eu.rate", "us.rate"], "oslo": KEYS}
 """Which prices each leaf is bound for."""
 CUT_OFF = "madrid"
-SHARE_OF_ORDERS = 0.2
+SHARE_OF_ORDERS, SHARE_OF_REQUESTS = 0.2, 0.01
 CUT_AT, MEND_AT, KILL_AT = 0.2, 0.4, 0.6
 """Shares of the prices that are confirmed before that happens."""
 LOGIN, PASSWORD = "leaf", "a word of the demo"
@@ -156,7 +158,11 @@ class Star(Stage):
 
     def _federate(self) -> None:
         """Only the leaves are configured; the centre has a user for them."""
-        rights = {"configure": r"^amq\.link\.", "write": f"^{ORDERS}$", "read": f"^{PRICES}$"}
+        rights = {
+            "configure": r"^amq\.link\.",
+            "write": f"^({ORDERS}|{SERVICES}|amq.nodes)$",
+            "read": f"^({PRICES}|{SERVICES}|amq.nodes)$",
+        }
         user = {"password_hash": hash_password(PASSWORD), "tags": ["federation"]}
         self._define(self._first, _put("user", LOGIN, user, vhost=""), _put("permission", LOGIN, rights))
         self._declare(self._list, queue_of(ORDERS, ORDERS, ["#"]), queue_of(PRICES, PRICES, ["#"]))
@@ -174,11 +180,19 @@ class Star(Stage):
                 _agent(PRICES, {"consume-mode": "all"}),
                 _agent(ORDERS, {"consume-mode": "none", "forward-mode": "all"}),
             )
+        self._let_ask()
         self._until(self._all_run, PATIENCE, "all links to run")
         ms = 1000 * self._options.delay
         self._progress.event(
             f"{len(LEAVES)} leaves take {PRICES} from the centre and give {ORDERS}, over lines of {ms:g} ms"
         )
+
+    def _let_ask(self) -> None:
+        """Requests that the one leaf has no service for go to the centre, and from there to the other one."""
+        for addresses in (self._list, *(str(self._addresses[leaf]) for leaf in (ASKER, SERVER))):
+            self._declare(addresses, exchange_of(SERVICES))
+        self._define(ASKER, _agent(SERVICES, {"consume-mode": "none", "forward-mode": "unmatched"}))
+        self._define(SERVER, _agent(SERVICES, {"consume-mode": "all"}))
 
     def _declare(self, addresses: str, *entities: Any) -> None:
         with plain_connection(addresses) as connection:
@@ -192,20 +206,23 @@ class Star(Stage):
             raise DemoFailed(f"{name} refused: {refusal_of(answer)}")
 
     def _all_run(self) -> bool:
-        return all(line["state"] == "running" for leaf in LEAVES for line in self._agents(leaf))
+        """And each leaf knows the way to the others, for replies."""
+        return all(self._runs(leaf) for leaf in LEAVES)
 
-    def _agents(self, leaf: str) -> list[dict[str, Any]]:
-        """What the leaf says of its links."""
+    def _runs(self, leaf: str) -> bool:
         try:
-            found = ask(self._addresses[leaf], "status", timeout=5)["status"]["federation"]["agents"]
+            found = ask(self._addresses[leaf], "status", timeout=5)["status"]["federation"]
         except (Unreachable, KeyError):
-            return [{"state": "down"}]
-        return list(found)
+            return False
+        known = {route["node"] for route in found["routes"] if route["state"] == "running"}
+        others = {CENTRE, *LEAVES} - {leaf}
+        return known >= others and all(agent["state"] == "running" for agent in found["agents"])
 
     # -- the load
 
     def _start_clients(self) -> None:
         prices, orders = self._options.messages, int(self._options.messages * SHARE_OF_ORDERS)
+        requests = self._requests
         rate, ledgers = self._options.rate, str(self._client_ledgers)
         own = {leaf: str(self._addresses[leaf]) for leaf in LEAVES}
         tasks = [
@@ -218,6 +235,9 @@ class Star(Stage):
                  publishers={"ticker": prices}),
             Task("consumer", "book", self._list, ORDERS, ledgers, ["order"], queue=ORDERS, wants=["order"],
                  publishers={f"shop-{leaf}": orders for leaf in LEAVES}),
+            Task("service", "server", own[SERVER], SERVICES, ledgers, [], queue="quotes", wants=["quote"]),
+            Task("asker", "asker", own[ASKER], SERVICES, ledgers, ["quote"], requests,
+                 rate * SHARE_OF_REQUESTS, queue="replies", wants=["quote"], publishers={"asker": requests}),
             Task("publisher", "ticker", self._list, PRICES, ledgers, KEYS, prices, rate),
             *(
                 Task("publisher", f"shop-{leaf}", own[leaf], ORDERS, ledgers, ["order"], orders,
@@ -235,9 +255,9 @@ class Star(Stage):
         )
         for client in self._clients.values():
             client.child.say("go")
-        total = prices + len(LEAVES) * orders
         self._progress.event(
-            f"{prices:,} prices, and {len(LEAVES)} times {orders:,} orders: {total:,} messages to go"
+            f"{prices:,} prices, {len(LEAVES)} times {orders:,} orders, and {requests:,} requests of {ASKER} "
+            f"to a service at {SERVER}"
         )
 
     def _cut_and_mend(self) -> tuple[int, float]:
@@ -297,7 +317,8 @@ class Star(Stage):
         self._reach(KILL_AT)
         self._brokers[self._first].signal(signal.SIGKILL)
         self._brokers[self._first].wait(5)
-        self._progress.event(f"kill -9 {self._first}, the centre's primary, while publishing goes on")
+        loaded = ", while publishing goes on" if not self._clients["ticker"].done else ""
+        self._progress.event(f"kill -9 {self._first}, the centre's primary{loaded}")
         promote_ms = self._promote(self._second)
         began = time.monotonic()
         self._until(self._all_run, PATIENCE, "all links to run again")
@@ -312,7 +333,9 @@ class Star(Stage):
 
     def _finish(self) -> list[Flow]:
         publishers = [client for client in self._clients.values() if client.role == "publisher"]
-        consumers = {name: client for name, client in self._clients.items() if client.role == "consumer"}
+        consumers = {
+            name: client for name, client in self._clients.items() if client.role in ("consumer", "asker")
+        }
         self._until(lambda: all(client.done for client in publishers), self._limit, "publishers to finish")
         self._progress.event(f"all {self._sum('published'):,} published and confirmed")
         due = {name: self._tasks[name].due() for name in consumers}
@@ -326,7 +349,7 @@ class Star(Stage):
         self._until(whole, 2 * PATIENCE, "consumers to have everything")
         line = self._lines["oslo"]
         self._octets = (line.there + line.back) / max(1, due["oslo"] + due["book"] // len(LEAVES))
-        for client in consumers.values():
+        for client in (*consumers.values(), self._clients["server"]):
             client.child.say("stop")
         self._until(lambda: all(client.done for client in consumers.values()), PATIENCE, "consumers to stop")
         doubt = {
@@ -339,9 +362,10 @@ class Star(Stage):
         counts, task = client.counts, self._tasks[name]
         twice = [(publisher, n) for publisher, numbers in counts["twice"].items() for n in numbers]
         doubtful = sum(any(n in each for each in doubt[publisher]) for publisher, n in twice)
-        where = CENTRE if name in ("desk", "book") else name
+        where = {"desk": CENTRE, "book": CENTRE, "asker": ASKER}.get(name, name)
+        what = "replies" if name == "asker" else task.exchange
         return Flow(
-            f"{task.exchange} at {where}", due, counts["received"], sum(map(len, counts["lost"].values())),
+            f"{what} at {where}", due, counts["received"], sum(map(len, counts["lost"].values())),
             len(twice), doubtful, counts["disordered"], counts["p50_ms"], counts["worst_ms"],
         )  # fmt: skip
 
@@ -357,6 +381,10 @@ class Star(Stage):
             published=self._sum("published"), confirmed=self._sum("confirmed"),
             received=self._sum("received"), statuses=dict(self._statuses),
         )  # fmt: skip
+
+    @property
+    def _requests(self) -> int:
+        return max(1, int(self._options.messages * SHARE_OF_REQUESTS))
 
     @property
     def _limit(self) -> float:

@@ -2,7 +2,8 @@
 object.
 
 It talks to the demo as the other workers do (`understudy.demo.worker`). A publisher numbers its messages; a
-consumer knows which numbers it is to get, and counts what it got, lost, got twice, or got late.
+consumer knows which numbers it is to get, and counts what it got, lost, got twice, or got late. An asker does
+both, with a service at another node between.
 """
 
 from __future__ import annotations
@@ -167,9 +168,52 @@ def consume(task: Task, line: Line) -> None:
     line.say("done", **books.result())
 
 
+def serve(task: Task, line: Line) -> None:
+    """Answer each request with its own body, to the queue that it names."""
+    queue = queue_of(task.exchange, task.queue, task.wants)
+    publisher = Publisher(task.addresses, f"{task.name}-replies", task.ledger_dir)
+    consumer = Consumer(task.addresses, task.queue, task.name, task.ledger_dir, declare=[queue])
+    publisher.connect()
+    consumer.connect()
+    line.say("ready")
+    with publisher, consumer:
+        for request in consumer.deliveries(until=line.stop.is_set):
+            publisher.publish(bytes_of(request.body), request.properties["reply_to"])
+    line.say("done")
+
+
+def ask(task: Task, line: Line) -> None:
+    """Send requests at the rate, and count the replies, until told to stop."""
+    declare = [exchange_of(task.exchange)]
+    publisher = Publisher(task.addresses, f"{task.name}-requests", task.ledger_dir, declare=declare)
+    replies = Consumer(
+        task.addresses, task.queue, task.name, task.ledger_dir, declare=[_Queue(task.queue, durable=True)]
+    )
+    publisher.connect()
+    replies.connect()
+    line.say("ready")
+    books = Books(task)
+    line.go.wait()
+    with reporting(line, books.counts), publisher, replies:
+        began, number = time.monotonic(), 0
+        while not line.stop.is_set():
+            early = began + number / task.rate - time.monotonic()
+            if number < task.messages and early <= 0:
+                body = f"{task.name} {number} {time.time():.6f} ".encode().ljust(BODY_BYTES, b".")
+                publisher.publish(body, task.keys[0], task.exchange, reply_to=task.queue)
+                number += 1
+            elif (reply := replies.receive(min(max(early, 0.0), 0.2) or 0.2)) is not None:
+                books.take(reply)
+                replies.ack(reply)
+            else:
+                publisher.poll()
+    line.say("done", **books.result())
+
+
 def main() -> None:
     task = Task(**json.loads(sys.argv[1]))
-    {"publisher": publish, "consumer": consume}[task.role](task, Line())
+    roles = {"publisher": publish, "consumer": consume, "service": serve, "asker": ask}
+    roles[task.role](task, Line())
 
 
 if __name__ == "__main__":
