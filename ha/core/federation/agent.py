@@ -35,6 +35,8 @@ class LinkAgent(AgentEnd):
         self._wire = wire
         self._me = me
         self._asked: set[int] = set()
+        self._awaited: dict[int, float] = {}
+        """Brokers that have not answered yet, and when to ask again all the same: they may have forgotten."""
 
     # -- what the two differ in
 
@@ -58,6 +60,7 @@ class LinkAgent(AgentEnd):
 
     def lost(self, peer: int, now: float, refusal: str = "") -> None:
         self._asked.discard(peer)
+        self._awaited.pop(peer, None)
         super().lost(peer, now, refusal)
 
     def stop(self, reason: str, now: float, *, delete: bool = False) -> None:
@@ -75,6 +78,9 @@ class LinkAgent(AgentEnd):
             self._next_ask = now + (ASK_SELDOM if self._patient else ASK_EVERY)
             method, question = self._question()
             for peer in self._open:
+                if now < self._awaited.get(peer, now):
+                    continue  # a line may be longer than the pause between two questions
+                self._awaited[peer] = now + ASK_SELDOM
                 self._asked.add(peer)
                 self._wire.send(peer, self.stream, method, question)
 
@@ -87,6 +93,8 @@ class LinkAgent(AgentEnd):
 
     def method(self, peer: int, method: int, payload: bytes, now: float) -> None:
         """One method. LinkError if it cannot be right."""
+        if method in (LinkMethod.OPENED, LinkMethod.ACCEPTED, LinkMethod.REFUSED):
+            self._awaited.pop(peer, None)
         if method in (LinkMethod.OPENED, LinkMethod.ACCEPTED):
             self._agreed(peer, method, payload)
         elif method == LinkMethod.REFUSED:
