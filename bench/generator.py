@@ -63,6 +63,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--exchange", choices=("fanout", "topic", "headers"), help="route by one of this type"
     )
+    parser.add_argument(
+        "--via", metavar="EXCHANGE", help="publish to this one, by the name of --queue as key"
+    )
+    parser.add_argument(
+        "--consume-port", type=int, help="consume from the broker there; with --via nothing is declared"
+    )
     parser.add_argument("--bindings", type=int, default=1, help="of a topic or headers exchange")
     parser.add_argument("--priorities", type=int, default=0, help="of the queue; messages take them in turn")
     parser.add_argument("--ttl", type=int, default=0, help="x-message-ttl of the queues, in ms")
@@ -125,12 +131,13 @@ class Lane:
         login = {"user": options.user, "password": options.password, "ca": options.tls_ca}
         publisher = Wire.open(options.host, options.port, producer=options.producer, **login)
         consumes = options.consume and not options.amqp10
-        consumer = Wire.open(options.host, options.port, **login) if consumes else None
-        for queue in queues:
+        there = options.host, options.consume_port or options.port
+        consumer = Wire.open(*there, **login) if consumes else None
+        for queue in [] if options.via else queues:
             publisher.declare(
                 queue, durable=options.durable or options.quorum, arguments=_queue_arguments(options)
             )
-        lane = cls(queues, publisher, consumer, f"{name}-exchange" if options.exchange else "")
+        lane = cls(queues, publisher, consumer, _exchange(options, name))
         lane.bind(options)
         if options.amqp10:
             lane.attach(options)
@@ -326,8 +333,15 @@ def _queue_arguments(options: argparse.Namespace) -> bytes:
     return fields
 
 
+def _exchange(options: argparse.Namespace, name: str) -> str:
+    """To which a lane publishes; "": the default exchange."""
+    return options.via or (f"{name}-exchange" if options.exchange else "")
+
+
 def prebuilt(options: argparse.Namespace, queues: list[str], seed: int, exchange: str = "") -> Ring:
     """The messages to send round and round."""
+    if options.via:
+        return alike(queues, options.size, persistent=options.persistent, exchange=exchange)
     if options.exchange == "fanout":
         return alike([""], options.size, persistent=options.persistent, exchange=exchange)
     if options.exchange:

@@ -52,13 +52,16 @@ class Nodes:
         sessions = {process.pid for process in nodes}
         return [pid for pid in _processes() if _session(pid) in sessions]
 
-    def control(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run rabbitmqctl for the first node."""
+    def control(self, *words: str) -> str:
+        """What `rabbitmqctl` says of the first node. Raises BrokerError if it fails."""
         environment = {**os.environ, "HOME": str(self.folder / "node0"), "ERL_EPMD_PORT": str(self.mapper)}
         command = [str(PROGRAMS / "rabbitmqctl"), "-n", self.names[0], "--quiet", *words]
-        return subprocess.run(
+        done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
+        if done.returncode:
+            raise BrokerError(f"rabbitmqctl {words[0]}: {done.stdout}{done.stderr}")
+        return done.stdout
 
     def last_words(self) -> str:
         texts = [log.read_text(errors="replace")[-1500:] for log in sorted(self.folder.glob("*.out"))]
@@ -178,12 +181,15 @@ def _await_cluster(nodes: Nodes) -> None:
     """Until the first node lists all of them as running."""
     end = time.monotonic() + PATIENCE
     while True:
-        done = nodes.control("cluster_status", "--formatter", "json")
-        running = done.stdout.partition('"running_nodes":[')[2].partition("]")[0]
+        try:
+            said = nodes.control("cluster_status", "--formatter", "json")
+        except BrokerError as error:
+            said = str(error)
+        running = said.partition('"running_nodes":[')[2].partition("]")[0]
         if all(f'"{name}"' in running for name in nodes.names):
             return
         if time.monotonic() > end:
-            raise BrokerError(f"the RabbitMQ nodes form no cluster: {done.stdout}{done.stderr}")
+            raise BrokerError(f"the RabbitMQ nodes form no cluster: {said}")
         time.sleep(0.5)
 
 

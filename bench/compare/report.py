@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
 from bench.compare.rows import Row
@@ -19,6 +19,7 @@ COLORS = {
     "understudy-pair": "#5b9bd5",
     "understudy-pure": "#7d8b99",
     "understudy-pair-pure": "#b9c4ce",
+    "rabbitmq-shovel": "#8a5a2b",
 }
 WIDTH, NAMES, PANEL, GAP, BAR = 1240, 230, 470, 35, 13
 
@@ -46,6 +47,18 @@ class Figures:
 
 Results = dict[tuple[str, str], Figures]
 """By the names of row and system; a pair that failed or was left out is missing."""
+
+
+class Shown(Protocol):
+    """A system as the plot shows it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def only(self) -> str: ...
+    def offers(self, row: Row) -> bool: ...
 
 
 def plain(runs: dict[tuple[str, str], list[Figures]]) -> list[dict[str, Any]]:
@@ -176,11 +189,11 @@ def _ratio(one: Figures | None, other: Figures | None, name: str) -> str:
     return f"{getattr(one, name) / below:.2f}" if one and below else "-"
 
 
-def _absent(row: Row, system: System) -> str:
+def _absent(row: Row, system: Shown) -> str:
     return "failed" if system.offers(row) else "not offered"
 
 
-def svg(rows: Sequence[Row], systems: Sequence[System], results: Results, about: str) -> str:
+def svg(rows: Sequence[Row], systems: Sequence[Shown], results: Results, about: str) -> str:
     """Two panels of bars on logarithmic axes: rates and CPU times, without those of backlogs and links."""
     rows = [row for row in rows if not row.backlog and not row.link]
     names = {row.name for row in rows}
@@ -212,7 +225,7 @@ def svg(rows: Sequence[Row], systems: Sequence[System], results: Results, about:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _shown(row: Row, system: System) -> bool:
+def _shown(row: Row, system: Shown) -> bool:
     """Whether a bar, or a word in its place, is due."""
     return system.offers(row) or not system.only
 
@@ -223,7 +236,7 @@ def _panel(
     field: str,
     rows: Sequence[Row],
     tops: Sequence[int],
-    systems: Sequence[System],
+    systems: Sequence[Shown],
     results: Results,
 ) -> list[str]:
     values = [value for figures in results.values() if (value := getattr(figures, field)) > 0] or [1.0]

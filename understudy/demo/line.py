@@ -39,6 +39,8 @@ class Line:
         self.delay = delay
         self.there = self.back = 0
         """Octets that have arrived at the targets, and that have come from them."""
+        self.joined = 0.0
+        """When the last connection was begun that got through, by the monotonic clock."""
         self._rate = rate
         self._window = window if rate is None else min(window, int(rate * (2 * delay + 0.1)) + NARROW_PIECE)
         self._free = {True: 0.0, False: 0.0}
@@ -125,6 +127,7 @@ class Line:
         try:
             if not self._admits:
                 return
+            self.joined = time.monotonic()
             await asyncio.sleep(2 * self.delay)  # the handshake of TCP
             from_far, far = await asyncio.open_connection(*target, limit=2 * PIECE)
             self._open.add(far)
