@@ -107,6 +107,8 @@ class Reason(enum.IntEnum):
 
     TRANSFERRED = 12
     """The broker downstream has it durably (federation)."""
+    LOOPED = 13
+    """It came through the node to which it was to go (federation)."""
 
     @property
     def ledger_name(self) -> str:

@@ -65,8 +65,9 @@ class LedgerSink(LedgerWriter):
                     lines.append(f'{prefix}{wseq}{start}{first},"last":{last}}}\n')
                     wseq += 1
             elif isinstance(record, Unrouted):
+                why = f'"reason":"{record.reason}",' if record.reason else ""
                 lines.append(
-                    f'{prefix}{wseq}{rest}unrouted","prod":{escaped(record.producer)},"first":{record.first},'
+                    f'{prefix}{wseq}{rest}unrouted","prod":{escaped(record.producer)},{why}"first":{record.first},'
                     f'"last":{record.last}}}\n'
                 )
                 wseq += 1

@@ -8,6 +8,7 @@ policies leave them alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,6 +39,17 @@ def link_name(exchange: str, node: str) -> str:
 def push_name(exchange: str, upstream: str) -> str:
     """Of the link queue for an upstream to which messages are given. No node has a `>` in its name."""
     return f"{PREFIX}{exchange}@>{upstream}"
+
+
+@lru_cache(4096)
+def link_session(uuid: bytes, epoch: int) -> str:
+    """The session, in ledgers, of messages that come from that link queue. Their ids there are its tags. The
+    sessions of clients have a `/`."""
+    return f"link:{uuid.hex()}:{epoch}"
+
+
+def is_link_session(producer: str) -> bool:
+    return producer.startswith("link:") and "/" not in producer
 
 
 def is_link(name: str) -> bool:

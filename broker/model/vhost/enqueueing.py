@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from broker.model.history.records import EnqueueRun, Entry, Envelope, Origin, Unrouted
 from broker.model.queue.arguments import OverflowRule
+from broker.model.queue.link import is_link_session
 from broker.model.queue.queue import Queue
 from broker.model.queue.removals import COPIES, LOOKED, Death, RuledQueue, Search, work_of
 from broker.model.routing.exchange import PEERS, Exchange
@@ -129,10 +130,12 @@ class Enqueueing(Definitions):
         as fit. `linked`: the first sequence in link queues."""
         numbers = self.shared.link_numbers
         accepted = len(raws)
+        most = 0
         for queue in route.queues:
             refuses = queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD
             taken = queue.room(raws) if refuses else len(raws)
             accepted = min(accepted, taken)
+            most = max(most, taken)
             some = raws if taken == len(raws) else raws[:taken]
             seen_by = queue.content_scope if envelope.persistent else queue.content_scope & ~Scope.STORE
             if some:
@@ -145,7 +148,14 @@ class Enqueueing(Definitions):
                     )
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
                 self._dead_letter_refused(queue, envelope, raws[taken:])
+        if most < len(raws) and producer is not None and is_link_session(producer):
+            self.note_unplaced(producer, first_tag + most, len(raws) - most, "refused")
         return Published(route.need[envelope.persistent], accepted)
+
+    def note_unplaced(self, producer: str, first: int, count: int, reason: str) -> None:
+        """For the ledger: these tags of `producer` are in no queue, and why."""
+        if self.history.ledger_wanted:
+            self.history.append(Unrouted(producer, first, first + count - 1, reason=reason))
 
     def _dead_letter_refused(self, queue: Queue, envelope: Envelope, raws: list[bytes]) -> None:
         """Dead-letter the messages that a full queue refuses (`reject-publish-dlx`), as many as clients may

@@ -229,18 +229,19 @@ class Arrived(NamedTuple):
 
 def arrive(
     vhost: VirtualHost, exchange: Exchange, envelope: Envelope, raws: list[bytes], path: Path,
-    expiration: int | None, origin: MessageId | None = None,
+    expiration: int | None, session: str | None = None, first: int = 0, origin: MessageId | None = None,
 ) -> Arrived:  # fmt: skip
     """Publish messages of one run of a node upstream to the exchange. They go to no link queue of a node on
-    their `path`. `envelope`: theirs, there; `expiration`: the milliseconds that they have left; `origin`: the
-    id of the first one where it was published."""
+    their `path`. `envelope`: theirs, there; `expiration`: the milliseconds that they have left; `session`:
+    see `link_session`; `first`: the id of the first one in that link queue; `origin`: where it was
+    published."""
     routed = unrouted = refused = 0
     at = 0
     for route, some in _routes(vhost, exchange, envelope.routing_key, raws, path):
         published = vhost.publish(
             route, some, persistent=envelope.persistent, channel=envelope.channel,
-            largest_frame=envelope.largest_frame, expiration=expiration, priority=envelope.priority,
-            blind=envelope.blind, path=path,
+            largest_frame=envelope.largest_frame, producer=session, first_tag=first + at,
+            expiration=expiration, priority=envelope.priority, blind=envelope.blind, path=path,
             origin=None if origin is None else (origin[0], origin[1] + at),
         )  # fmt: skip
         at += len(some)

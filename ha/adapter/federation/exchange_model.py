@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from broker.amqp091.codec.content_check import unreadable
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Bind, EnqueueRun, MessageId, RawRun, Unbind
-from broker.model.queue.link import path_of
+from broker.model.queue.link import link_session, path_of
 from broker.model.routing.node_routes import NODES
 from broker.model.values import Position
 from broker.model.vhost.federation_entries import MOST_HOPS, Cursor
 from broker.model.vhost.links import arrive
 from ha.adapter.federation.interest import decoded, mark_of, record_of
+from ha.adapter.federation.noting import note_link
 from ha.adapter.federation.wishes import Wishes
 from ha.core.errors import LinkError
 from ha.core.federation.intake import BEFORE_ALL
@@ -116,22 +117,29 @@ class ExchangeModel:
     def source_queue(self) -> bytes:
         return self._cursor().uuid
 
+    def begun(self, upstream: str) -> None:
+        note_link(self._node, upstream)
+
     def taken(self, uuid: bytes) -> MessageId:
         return _at(self._cursor(), uuid)
 
     def take(self, path: Path, run: EnqueueRun, skip: int, origin: MessageId | None, wall_ms: int) -> None:
         envelope, count = run.envelope, run.count - skip
+        session, first = link_session(run.queues[0], envelope.epoch), run.firsts[0] + skip
         # What comes by a way to this node goes where the default exchange sends it.
         exchange = self._vhost.exchanges.get("" if self._exchange == NODES else self._exchange)
         if exchange is None:
+            self._vhost.note_unplaced(session, first, count, "")
             return
         if self._node.settings.federated.node in path:
             self.looped += count
+            self._vhost.note_unplaced(session, first, count, "looped")
             return
         fresh = [(0, count)]
         if path and origin is not None and self._exchange != NODES:
             fresh = self._origins.seen.take(path[0], self._entry, *origin, count)
-            self.doubled += count - sum(end - begin for begin, end in fresh)
+            if fresh != [(0, count)]:
+                self._leave_out(fresh, session, first, count)
         if not fresh:
             return
         raws = run.raws.split() if isinstance(run.raws, RawRun) else run.raws
@@ -139,21 +147,32 @@ class ExchangeModel:
         if left is not None:
             left = max(0, left - max(0, wall_ms - envelope.wall_ms))
         for begin, end in fresh:
-            for at, some in self._readable(raws[skip + begin : skip + end]):
-                first = None if origin is None or not path else (origin[0], origin[1] + begin + at)
-                result = arrive(self._vhost, exchange, envelope, some, path, left, first)
+            for at, some in self._readable(raws[skip + begin : skip + end], session, first + begin):
+                number = at - first
+                came = None if origin is None or not path else (origin[0], origin[1] + number)
+                result = arrive(self._vhost, exchange, envelope, some, path, left, session, at, came)
                 self.routed += result.routed
                 self.unrouted += result.unrouted
                 self.refused += result.refused
 
-    def _readable(self, raws: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-        """All of them, or stretches with their places without those that cannot be read."""
+    def _leave_out(self, fresh: list[tuple[int, int]], session: str, first: int, count: int) -> None:
+        """What came by another way before."""
+        at = 0
+        for begin, end in (*fresh, (count, count)):
+            if begin > at:
+                self.doubled += begin - at
+                self._vhost.note_unplaced(session, first + at, begin - at, "doubled")
+            at = end
+
+    def _readable(self, raws: list[bytes], session: str, first: int) -> Iterator[tuple[int, list[bytes]]]:
+        """All of them, or stretches without those that cannot be read; each with the id of its first one."""
         if not unreadable(raws):
-            yield 0, raws
+            yield first, raws
             return
-        for at, raw in enumerate(raws):
+        for at, raw in enumerate(raws, first):
             if unreadable([raw]):
                 self.spoilt += 1
+                self._vhost.note_unplaced(session, at, 1, "unreadable")
             else:
                 yield at, [raw]
 

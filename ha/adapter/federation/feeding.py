@@ -101,6 +101,13 @@ class Feeding:
             bool(envelope.path) and self.node in envelope.path
         )  # fmt: skip
 
+    def _let_go(self, back: list[Entry]) -> None:
+        looped = [entry for entry in back if (entry[1].epoch, entry[0]) > self._taken]
+        known = [entry for entry in back if (entry[1].epoch, entry[0]) <= self._taken]
+        for entries, reason in ((known, Reason.TRANSFERRED), (looped, Reason.LOOPED)):
+            if entries:
+                self.queue.drop(entries, reason)
+
     def begin(self) -> None:
         """Messages are handed out from now on."""
         try:
@@ -141,7 +148,7 @@ class Feeding:
             gone = set(map(id_of, back))
             self.out = deque(entry for entry in self.out if id_of(entry) not in gone)
             self.octets -= sum(len(raw) for _, _, raw in back)
-            self.queue.drop(back, Reason.TRANSFERRED)
+            self._let_go(back)
             fresh = [entry for entry in fresh if id_of(entry) not in gone]
         if NODES in self.vhost.exchanges:
             fresh = [(number, kind, self._outgoing(kind, raw)) for number, kind, raw in fresh]

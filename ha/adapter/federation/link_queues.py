@@ -12,6 +12,7 @@ from broker.model.queue.link import OWNER, link_name
 from broker.model.vhost.links import declare_link, end_link, limit
 from ha.adapter.federation.asking import LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
+from ha.adapter.federation.noting import note_link
 from ha.core.federation.ports import FeederStanding, Found
 from ha.core.federation.wire import Open, Refusal
 
@@ -99,6 +100,7 @@ class LinkQueues:
         self._interest[uuid].begin()
         feeding.taken(taken)
         feeding.begin()
+        note_link(self._node, feeding.client, uuid)
 
     def detach(self, uuid: bytes, *, delete: bool = False, drop: bool = False) -> None:
         feeding = self._feeding.pop(uuid, None)

@@ -9,6 +9,7 @@ from ha.adapter.mirror.source_vhost import SourceNode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ha.adapter.ledger_port import LedgerPort
     from ha.adapter.peering.peerings import Peerings
     from ha.adapter.settings import HaSettings
     from understudy.shared.codes import Coded
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 class FederationNode(SourceNode, Protocol):
     """The node, as far as federation concerns it."""
 
+    ledger: LedgerPort
     peerings: Peerings
     settings: HaSettings
 

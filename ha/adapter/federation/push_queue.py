@@ -13,6 +13,7 @@ from broker.model.routing.node_routes import NODES
 from broker.model.vhost.links import declare_push, end_link, limit
 from ha.adapter.federation.asking import LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
+from ha.adapter.federation.noting import note_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,6 +135,7 @@ class PushQueue:
         if queue is not None and exchange is not None:
             self._feeding = Feeding(self._vhost, queue, exchange, node, node)
             self._feeding.begin()
+            note_link(self._node, node, queue.uuid)
         self._found()
 
     def detach(self) -> None:

@@ -47,6 +47,7 @@ class Intake:
         messages may go back there."""
         self._uuid, self._path, self._owner = uuid, () if echo else (upstream,), owner
         self.at, self._told = self._model.taken(uuid), BEFORE_ALL
+        self._model.begun(upstream)
 
     def runs(self, body: bytes) -> None:
         """A frame of messages. LinkError if it cannot be right."""

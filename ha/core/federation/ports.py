@@ -34,6 +34,9 @@ class IntakeModel(Protocol):
     def runs(self, payload: bytes) -> list[EnqueueRun]:
         """LinkError if they cannot be read."""
 
+    def begun(self, upstream: str) -> None:
+        """A link is open by which messages of that node come."""
+
     def taken(self, uuid: bytes) -> MessageId:
         """Up to where messages of that link queue are taken; the lowest id if none is."""
 
