@@ -11,6 +11,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark.reconcile.input.read import Found
+    from spark.reconcile.ledgers.federation import Net
     from spark.reconcile.ledgers.state import LedgerState
 
 SHOWN_RANGES = 200
@@ -28,6 +30,10 @@ BLOCK = ("kind", "name", "queue", "epoch", "first", "packed")
 """Columns of events that hold a block. These events are few and large, and processed separately."""
 HULLS = ("hull", "receipts")
 """Kinds of events that show the driver whether ids are in plain order."""
+CLIENT_KINDS = (
+    "sent", "confirmed", "answered", "nacked", "returned", "received", "acked",
+)  # fmt: skip
+"""Kinds of events of clients."""
 SLOTS = 200
 """Approximate number of points of a timeline."""
 
@@ -79,32 +85,157 @@ def _latency(session: SparkSession, found: Found, answer: Mapping[str, Any]) -> 
 
 def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambda _: None) -> dict[str, Any]:
     """Like `reconcile_folders`, for ledgers already found and a session already open."""
-    from spark import schema
-    from spark.ranges import settle
-    from spark.reconcile.input.read import PRUNED, read_events, read_records
-    from spark.reconcile.ledgers.assemble import assemble
-    from spark.reconcile.ledgers.holes import Places
-    from spark.reconcile.verdict import evidence, result
+    from spark.reconcile.input.read import read_records
+    from spark.reconcile.verdict import evidence
 
     progress(f"reading {len(found.ledgers)} ledgers")
-    every = settle(read_events(session, found.ledgers), large=True)
-    events = settle(every.where("packed is null").drop("packed"))
-    packed = settle(every.where("packed is not null").select(*BLOCK), large=True)
-    few = events.where(events["kind"].isin(*schema.STATE_KINDS, *HULLS)).collect()
-    where = Places(found.ledgers).of_gap
-    ledgers = assemble((row.asDict() for row in few if row["kind"] not in HULLS), where, let_go=True)
-    if not ledgers.writers and not ledgers.missing:
+    every = _read(session, found)
+    if not every.ledgers.writers and not every.ledgers.missing:
         raise NoLedgers("the ledgers are empty")
-    _mention(ledgers, found)
-    hulls = [row.asDict() for row in few if row["kind"] in HULLS]
-    pruned = any(PRUNED.match(path.name) for path in found.ledgers)
-    numbers = _numbers(packed, events, ledgers, hulls, progress, pruned=pruned)
-    copies = [str(path) for path in found.copies]
-    files = {"ledgers": len(found.ledgers), "ignored": found.ignored, "copies": copies}
-    answer = result.result(ledgers, numbers, files)
+    net = _net(every)
+    if net is None:
+        answer = _judge(every, found, progress)
+    else:
+        answer = _judge_net(session, every, found, net, progress)
     progress("looking up the records that show it")
     evidence.attach(answer["findings"], lambda: read_records(session, found.ledgers, files=True))
     return answer
+
+
+@dataclass(slots=True)
+class Events:
+    """Ledgers as they were read. `plain`: events without a block; `packed`: those with one. `few`: those of
+    STATE_KINDS; `hulls`: those of HULLS."""
+
+    plain: DataFrame
+    packed: DataFrame
+    few: list[dict[str, Any]]
+    hulls: list[dict[str, Any]]
+    ledgers: LedgerState
+
+
+def _read(session: SparkSession, found: Found) -> Events:
+    from spark import schema
+    from spark.ranges import settle
+    from spark.reconcile.input.read import read_events
+    from spark.reconcile.ledgers.assemble import assemble
+    from spark.reconcile.ledgers.holes import Places
+
+    every = settle(read_events(session, found.ledgers), large=True)
+    plain = settle(every.where("packed is null").drop("packed"))
+    packed = settle(every.where("packed is not null").select(*BLOCK), large=True)
+    rows = [row.asDict() for row in plain.where(plain["kind"].isin(*schema.STATE_KINDS, *HULLS)).collect()]
+    few = [row for row in rows if row["kind"] not in HULLS]
+    ledgers = assemble(few, Places(found.ledgers).of_gap, let_go=True)
+    _mention(ledgers, found)
+    return Events(plain, packed, few, [row for row in rows if row["kind"] in HULLS], ledgers)
+
+
+def _judge(events: Events, found: Found, progress: Progress) -> dict[str, Any]:
+    """The answer about one cluster, without evidence."""
+    from spark.reconcile.verdict import result
+
+    return result.result(events.ledgers, _numbers(events, found, progress), _files(found))
+
+
+def _files(found: Found) -> dict[str, Any]:
+    copies = [str(path) for path in found.copies]
+    return {"ledgers": len(found.ledgers), "ignored": found.ignored, "copies": copies}
+
+
+def _net(every: Events) -> Net | None:
+    """The federated clusters here; None if no broker has a link."""
+    from spark.reconcile.ledgers.federation import net_of
+
+    if not any(row["kind"] == "link" for row in every.few):
+        return None
+    told = every.plain.where("kind in ('sent', 'unrouted') and prod is not null")
+    seen = told.select("writer", "incarnation", "kind", "prod").distinct().collect()
+    return net_of([*every.few, *every.hulls], [row.asDict() for row in seen])
+
+
+def _judge_net(
+    session: SparkSession, every: Events, found: Found, net: Net, progress: Progress
+) -> dict[str, Any]:
+    """Each cluster by itself, with what came from the others; then the links between them."""
+    from spark.ranges import settle
+    from spark.reconcile.checks import hops
+    from spark.reconcile.verdict import result
+    from spark.reconcile.verdict.net import add_hops, joined
+
+    queues = [link.queue for link in net.links]
+    gone = settle(hops.transferred(every.plain, queues))
+    given = settle(hops.given(every.plain, every.packed, queues))
+    own = _own_files(found, net) if len(net.clusters) > 1 else [found]
+    parts = [_read(session, files) for files in own] if len(own) > 1 else [every]
+    lacking = {place: part.ledgers.broken for place, part in enumerate(parts)}
+    arrived: dict[str, dict[str, int]] = {}
+    answers = []
+    for place, (part, files) in enumerate(zip(parts, own, strict=True)):
+        if len(parts) > 1:
+            progress(f"node {place + 1} of {len(parts)}")
+            _add_links(part, place, net, every, given.unionByName(gone), lacking)
+        numbers = _numbers(part, files, progress)
+        arrived |= numbers.arrived
+        answers.append(result.result(part.ledgers, numbers, _files(found)))
+    timeline = answers[0]["timeline"]
+    if len(parts) > 1:
+        from spark.reconcile.input.tallies import unshelve
+
+        timeline = _timeline(unshelve(every.packed, "measured"), every.ledgers)
+    answer = joined(answers, timeline)
+    add_hops(answer, net, hops.amounts(gone), arrived, lacking)
+    return answer
+
+
+def _own_files(found: Found, net: Net) -> list[Found]:
+    """The ledgers of each cluster, with those of its clients."""
+    from dataclasses import replace
+
+    from spark.reconcile.ledgers.holes import process_of
+
+    own: list[list[Path]] = [[] for _ in net.clusters]
+    at = {process: {place} for place, each in enumerate(net.clusters) for process in each.brokers}
+    at |= net.clients
+    for path in found.ledgers:
+        process = process_of(path)
+        for place in at.get(process, range(len(own))) if process else range(len(own)):
+            own[place].append(path)
+    return [replace(found, ledgers=paths) for paths in own]
+
+
+def _add_links(
+    part: Events, place: int, net: Net, every: Events, told: DataFrame, lacking: Mapping[int, bool]
+) -> None:
+    """Add to the events of one cluster what its links upstream tell, and leave out what its clients did
+    elsewhere."""
+    from pyspark.sql import functions as F
+
+    from spark.ranges import settle
+    from spark.reconcile.checks import hops
+    from spark.reconcile.ledgers.assemble import NO_PRODUCER
+    from spark.reconcile.ledgers.federation import origin
+
+    prods, queues = net.strange(place)
+    into = {link.queue: link for link in net.into(place)}
+    clients = F.col("kind").isin(*CLIENT_KINDS)
+    theirs = F.col("prod").isin(*prods) | F.col("queue").isin(*queues)
+    plain = part.plain.where(~F.coalesce(clients & theirs, F.lit(False)))
+    if into:
+        came = F.col("prod").rlike(f"^link:({'|'.join(into)}):")
+        known = {row["prod"] for row in every.hulls if (at := origin(row["prod"])) and at[0] in into}
+        extra = told.where(came).unionByName(hops.marks(told, known))
+        plain = plain.unionByName(extra, allowMissingColumns=True)
+        if NO_PRODUCER in part.ledgers.missing:
+            part.ledgers.missing.remove(NO_PRODUCER)
+    part.plain = settle(plain)
+    part.packed = part.packed.where(
+        F.col("queue").isNull() | ~F.col("queue").isin(*queues) if queues else F.lit(True)
+    )
+    part.ledgers.unsure_links = frozenset(
+        queue for queue, link in into.items() if link.source is not None and lacking[link.source]
+    )
+    part.ledgers.queue_names |= {queue: net.names.get(queue, "") for queue in into}
 
 
 def _mention(ledgers: LedgerState, found: Found) -> None:
@@ -118,25 +249,27 @@ def _mention(ledgers: LedgerState, found: Found) -> None:
         ledgers.broken = True
 
 
-def _numbers(
-    packed: DataFrame, plain: DataFrame, ledgers: LedgerState, hulls: Sequence[Mapping[str, Any]],
-    progress: Progress, *, pruned: bool,
-) -> Any:  # fmt: skip
-    """Run the table of checks, and collect the findings. `packed`: events that hold a block. `plain`: all
-    other events. `hulls`: events of HULLS. `pruned`: whether some ledger is pruned."""
+def _numbers(events: Events, found: Found, progress: Progress) -> Any:
+    """Run the table of checks, and collect the findings."""
     from spark.ranges import settle
-    from spark.reconcile.checks import table
+    from spark.reconcile.checks import hops, table
+    from spark.reconcile.input.read import PRUNED
     from spark.reconcile.input.tallies import unshelve
     from spark.reconcile.verdict.result import Numbers
 
-    given = {"packed": packed, "plain": plain, "ledgers": ledgers, "hulls": hulls, "pruned": pruned}
-    facts, found = table.run(given, progress)
-    rows = [row.asDict() for row in findings([settle(frame) for frame in found]).collect()]
+    pruned = any(PRUNED.match(path.name) for path in found.ledgers)
+    packed, ledgers = events.packed, events.ledgers
+    given = {
+        "packed": packed, "plain": events.plain, "ledgers": ledgers, "hulls": events.hulls, "pruned": pruned
+    }  # fmt: skip
+    facts, frames = table.run(given, progress)
+    rows = [row.asDict() for row in findings([settle(frame) for frame in frames]).collect()]
+    came = any(row["kind"] == "link" for row in events.few)
     progress("measuring rates and outage")
     timeline, pauses = _over_time(unshelve(packed, "measured"), ledgers)
     return Numbers(
         facts["tag_counts"], facts["logical_counts"], table.ids(facts), rows, timeline, pauses,
-        table.described(facts),
+        table.described(facts), hops.arrived(facts["tags"]) if came else {},
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.ranges import size
+from spark.reconcile.checks.hops import is_link
 
 
 def _reach_before(partition: list[str], order: list[str], column: str) -> Column:
@@ -26,7 +27,7 @@ def enqueue_findings(events: DataFrame) -> DataFrame:
     """FINDING_SCHEMA by queue and epoch, from records of primaries only:
 
     * reordered-enqueue: an earlier publish of a session has a later id in the queue;
-    * enqueued-twice: one publish has two ids in one queue.
+    * enqueued-twice: one publish has two ids in one queue; of a link: hop-doubled.
     """
     last_tag = F.col("pfirst") + size() - 1
     runs = events.where(
@@ -36,6 +37,7 @@ def enqueue_findings(events: DataFrame) -> DataFrame:
     by_tag = _reach_before(["queue", "prod"], ["pfirst", "epoch", "first"], "plast")
     judged = runs.withColumn("_by_id", by_id).withColumn("_by_tag", by_tag)
     twice = F.col("pfirst") <= F.col("_by_tag")
-    label = F.when(twice, "enqueued-twice").when(F.col("pfirst") <= F.col("_by_id"), "reordered-enqueue")
+    doubled = F.when(is_link(), "hop-doubled").otherwise("enqueued-twice")
+    label = F.when(twice, doubled).when(F.col("pfirst") <= F.col("_by_id"), "reordered-enqueue")
     found = judged.select(label.alias("label"), "queue", "epoch", "prod", "first", "last")
     return found.where("label is not null")

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.ranges import islands, overlap, size, sweep
+from spark.reconcile.checks.hops import is_link
 
 TAG_MEASURES = ("sent", "confirmed", "refused", "returned", "unrouted", "placed", "before")
 LOGICAL_MEASURES = ("sends", "confirms", "refusals")
@@ -39,15 +40,16 @@ def placements(events: DataFrame) -> DataFrame:
 
 def tag_segments(events: DataFrame) -> DataFrame:
     """prod, first..last (tags), and how often they were sent, confirmed, refused (nacked), returned, unrouted
-    and placed. known: some producer's ledger has the session, or had it before the horizon."""
-    kinds = _is("sent", "confirmed", "nacked", "returned", "unrouted")
+    and placed. known: some producer's ledger has the session, or had it before the horizon. See `hops` for
+    the sessions of links."""
+    kinds = _is("sent", "given", "confirmed", "nacked", "returned", "unrouted")
     own = events.where(kinds & F.col("prod").isNotNull()).select("prod", "first", "last", "kind")
     put = placements(events).select("prod", "first", "last", F.lit("placed").alias("kind"))
     gone = events.where(_is("horizon") & F.col("name").isin("sent", "confirmed", "nacked", "returned"))
     own = own.unionByName(gone.select("prod", "first", "last", F.lit("before").alias("kind")))
-    named = {"refused": "nacked"}
+    named = {"refused": ("nacked",), "sent": ("sent", "given")}
     marked = own.unionByName(put).select(
-        "prod", "first", "last", *(_flag(_is(named.get(name, name))).alias(name) for name in TAG_MEASURES)
+        "prod", "first", "last", *(_flag(_is(*named.get(name, (name,)))).alias(name) for name in TAG_MEASURES)
     )
     known = F.max(F.col("sent") + F.col("before")).over(Window.partitionBy("prod")) > 0
     return sweep(marked, ["prod"], TAG_MEASURES).withColumn("known", known)
@@ -56,7 +58,8 @@ def tag_segments(events: DataFrame) -> DataFrame:
 def tag_totals(tags: DataFrame) -> DataFrame:
     """One row with numbers of tags: sends, nacked, returned, unrouted."""
     tests = {"sends": "sent", "nacked": "refused", "returned": "returned", "unrouted": "unrouted"}
-    return tags.agg(*(F.sum(F.when(F.col(by) > 0, size())).alias(name) for name, by in tests.items()))
+    sums = (F.sum(F.when(F.col(by) > 0, size())).alias(name) for name, by in tests.items())
+    return tags.where(~is_link()).agg(*sums)
 
 
 def tag_findings(tags: DataFrame) -> DataFrame:
@@ -66,14 +69,23 @@ def tag_findings(tags: DataFrame) -> DataFrame:
     * unsent: placed or confirmed, but not sent by its producer's ledger;
     * unknown-producer: placed, but no ledger of that producer is here;
     * reused: one tag was sent twice in one session, so its confirms are ambiguous.
+
+    The same for links: hop-lost, hop-unsent, hop-unknown; and hop-doubled: no queue took it, and one did, or
+    it came twice.
     """
+    link, unplaced = is_link(), F.col("unrouted")
     got = F.col("confirmed") > 0
     nowhere = (F.col("placed") == 0) & (F.col("unrouted") == 0) & (F.col("returned") == 0)
-    unsent = (F.col("sent") == 0) & (got | (F.col("placed") > 0))
+    unsent = (F.col("sent") == 0) & (got | (F.col("placed") > 0) | (link & (unplaced > 0)))
+    twice = link & (unplaced > 0) & (unplaced + F.col("placed") > 1)
     labels = F.array_compact(
         F.array(
-            F.when(got & nowhere, "unplaced"), F.when(unsent & F.col("known"), "unsent"),
-            F.when(unsent & ~F.col("known"), "unknown-producer"), F.when(F.col("sent") > 1, "reused"),
+            F.when(got & nowhere, F.when(link, "hop-lost").otherwise("unplaced")),
+            F.when(unsent & F.col("known"), F.when(link, "hop-unsent").otherwise("unsent")),
+            F.when(
+                unsent & ~F.col("known"), F.when(link, "hop-unknown").otherwise("unknown-producer")
+            ),
+            F.when((F.col("sent") > 1) & ~link, "reused"), F.when(twice, "hop-doubled"),
         )
     )  # fmt: skip
     found = tags.select("prod", "first", "last", F.explode(labels).alias("label"))

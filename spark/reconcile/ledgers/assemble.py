@@ -15,6 +15,7 @@ from spark.reconcile.ledgers.ends import ENDLESS, let_outlived_go, name_ends, st
 from spark.reconcile.ledgers.state import STANDALONE, Hole, LedgerState, Promotion, SyncChange, Writer
 from spark.schema import NOT_PARQUET, PRUNED_NAME
 
+NO_PRODUCER = "there is no ledger of a producer, so the confirmed messages are unknown"
 TRAFFIC = frozenset({"enqueue", "backup_enqueue", "dequeue", "backup_dequeue", "replicated"})
 """Kinds that a broker writes only in an epoch that a promotion opened."""
 
@@ -230,7 +231,7 @@ def _judge(ledgers: LedgerState) -> None:
         ledgers.missing.append("there is no ledger of a broker")
         ledgers.broken = True
     if "producer" not in roles:
-        ledgers.missing.append("there is no ledger of a producer, so the confirmed messages are unknown")
+        ledgers.missing.append(NO_PRODUCER)
     if absent := list(_absent(ledgers)):
         ledgers.missing += absent
         ledgers.broken = True

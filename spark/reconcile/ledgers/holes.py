@@ -10,7 +10,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
+
+from spark.reconcile.ledgers.state import Process
 
 NAME = re.compile(r"(?P<writer>.+)-(?P<incarnation>\d+)-(?P<number>\d+)\.(?:pruned\.)?ledger\.")
 """The name of a ledger file: `<writer>-<incarnation>-<k>.ledger.<form>`."""
@@ -64,15 +67,31 @@ class Places:
 
 def first_wseq(path: Path) -> int | None:
     """Number of the first record of a ledger file; None if it cannot be read."""
+    found = _first(path, "wseq")
+    return int(found[0]) if found else None
+
+
+def process_of(path: Path) -> Process | None:
+    """The process whose ledger this file is of, by its name or its first record; None: it cannot be read."""
+    named = NAME.match(path.name)
+    if named:
+        return unquote(named["writer"]), int(named["incarnation"])
+    found = _first(path, "writer", "incarnation")
+    return (str(found[0]), int(found[1])) if found else None
+
+
+def _first(path: Path, *fields: str) -> list[Any] | None:
+    """Fields of the first record; None if it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         if path.suffix == ".parquet":
-            rows = next(pq.ParquetFile(path).iter_batches(1, columns=["wseq"])).to_pylist()
-            return int(rows[0]["wseq"])
+            rows = next(pq.ParquetFile(path).iter_batches(1, columns=list(fields))).to_pylist()
+            return [rows[0][name] for name in fields]
         with pa.input_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as stream:
             head = stream.read(1 << 16)
-        return int(json.loads(head.split(b"\n", 1)[0])["wseq"])
+        record = json.loads(head.split(b"\n", 1)[0])
+        return [record[name] for name in fields]
     except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration, pa.ArrowException):
         return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from spark.reconcile.ledgers.federation import origin
 from spark.reconcile.ledgers.state import Hole, LedgerState, Writer
 
 PROVEN, VIOLATED, NOT_PROVABLE = "proven", "violated", "not provable"
@@ -23,9 +24,12 @@ RESULT_SCHEMA = 1
 WORDS = {
     "lost": "lost (confirmed, and neither consumed, removed for a reason, nor there at the end)",
     "unplaced": "lost (confirmed, in no queue, neither unrouted nor returned)",
+    "hop-lost": "lost between two nodes (let go of as transferred, and never arrived)",
     "unaccounted": "once held by the last primary, and gone without a reason",
     "never-published": "delivered, though no broker ever enqueued them",
     "unsent": "enqueued or confirmed, though their producer never sent them",
+    "hop-unsent": "arrived from another node, though its link queue never had them",
+    "hop-doubled": "arrived twice by one link",
     "duplicate-illegal": "received twice without the redelivered flag, or resent although confirmed",
     "duplicate-redelivered": "received again, flagged redelivered",
     "duplicate-in-doubt": "received under two ids: resent by their producer while in doubt",
@@ -43,6 +47,7 @@ WORDS = {
     "torn": "of a transaction that a node has only in part",
     "in-doubt": "sent, and never confirmed, refused or returned",
     "unknown-producer": "enqueued for a producer whose ledger is not here",
+    "hop-unknown": "arrived from a node whose ledgers are not here",
     "reused": "publish tags used twice in one session: their confirms are ambiguous",
 }
 """The words for each kind of finding, in the order of the report."""
@@ -60,13 +65,20 @@ COUNTED = (
 )  # fmt: skip
 """Kinds that the totals count under their own names."""
 
-MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt"})
+HOPS = frozenset({"hop-lost", "hop-unsent", "hop-doubled", "hop-unknown"})
+"""Kinds about a link; its session is in `prod`."""
+MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt", "hop-unknown"})
 MISSING = frozenset({"unknown-producer", "reused"})
 NEEDS_WHOLE_LEDGERS = frozenset(
-    {"lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs", "torn"}
-)
+    {
+        "lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs", "torn",
+        "hop-lost",
+    }
+)  # fmt: skip
 NEEDS_INVENTORY = frozenset({"lost", "unaccounted"})
-NEEDS_EACH_ONCE = frozenset({"duplicate-illegal", "reordered", "dequeued-twice", "enqueued-twice"})
+NEEDS_EACH_ONCE = frozenset(
+    {"duplicate-illegal", "reordered", "dequeued-twice", "enqueued-twice", "hop-doubled"}
+)
 
 
 @dataclass(slots=True)
@@ -98,9 +110,13 @@ class Numbers:
     timeline: Mapping[str, Any]
     pauses: Sequence[tuple[int, int]]
     clocks: Sequence[Mapping[str, Any]] = ()
+    arrived: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """See `hops.arrived`."""
 
 
-def severity(kind: str, note: str | None, epoch: int | None, ledgers: LedgerState) -> str:
+def severity(
+    kind: str, note: str | None, epoch: int | None, ledgers: LedgerState, prod: str | None = None
+) -> str:
     """VIOLATION, UNKNOWN (something is missing) or ALLOWED."""
     if kind in MILD:
         return ALLOWED
@@ -112,11 +128,19 @@ def severity(kind: str, note: str | None, epoch: int | None, ledgers: LedgerStat
         return UNKNOWN
     if kind == "unsent" and not _producers_whole(ledgers):
         return UNKNOWN
+    if kind == "hop-unsent" and link_of(prod) in ledgers.unsure_links:
+        return UNKNOWN
     if kind in NEEDS_EACH_ONCE and ledgers.repeated:
         return UNKNOWN
     if kind == "never-published" and note == "beyond" and _owner_crashed(epoch, ledgers):
         return UNKNOWN
     return VIOLATION
+
+
+def link_of(prod: str | None) -> str:
+    """The link queue of a session; "" if a client publishes in it."""
+    came = origin(prod)
+    return came[0] if came else ""
 
 
 def _producers_whole(ledgers: LedgerState) -> bool:
@@ -137,7 +161,7 @@ def gather(rows: Sequence[Mapping[str, Any]], ledgers: LedgerState) -> list[Find
         key = (row["label"], row["queue"], row["epoch"], row["prod"], row["note"])
         finding = groups.get(key)
         if finding is None:
-            weight = severity(row["label"], row["note"], row["epoch"], ledgers)
+            weight = severity(row["label"], row["note"], row["epoch"], ledgers, row["prod"])
             finding = Finding(key[0], weight, *key[1:], count=row["ids"], pieces=row["pieces"])
             groups[key] = finding
         finding.ranges.append([row["first"], row["last"]])
@@ -220,6 +244,7 @@ def result(ledgers: LedgerState, numbers: Numbers, files: Mapping[str, Any]) -> 
         "files": {**files, "unreadable_lines": ledgers.unreadable},
         "timeline": numbers.timeline,
         "clocks": list(numbers.clocks),
+        "hops": [],
     }
 
 
@@ -247,8 +272,8 @@ def _totals(numbers: Numbers, found: Sequence[Finding]) -> dict[str, Any]:
         "dequeued": total("dequeued"),
         "present": total("present"),
         "quarantined": total("quarantined"),
-        "lost": count("lost", "unplaced"),
-        "perhaps_lost": count("lost", "unplaced", weights=(UNKNOWN,)),
+        "lost": count("lost", "unplaced", "hop-lost"),
+        "perhaps_lost": count("lost", "unplaced", "hop-lost", weights=(UNKNOWN,)),
         "duplicated": count(*(f"duplicate-{kind}" for kind in kinds)),
         "duplicates": {kind.replace("-", "_"): count(f"duplicate-{kind}") for kind in kinds},
         "in_doubt": count("in-doubt"),
@@ -288,7 +313,9 @@ def _where(finding: Finding, ledgers: LedgerState) -> str:
     parts = []
     if finding.queue is not None:
         parts.append(_queue_name(finding.queue, ledgers))
-    if finding.prod is not None:
+    if link := link_of(finding.prod):
+        parts.append(f"link queue {_queue_name(link, ledgers)}")
+    elif finding.prod is not None:
         parts.append(f"producer {finding.prod}")
     if finding.epoch is not None:
         parts.append(f"epoch {finding.epoch}")
