@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.ranges import size
+from spark.reconcile.ledgers.federation import origin
 from spark.schema import GREATEST
 
 SHOWN = 8
@@ -59,13 +60,14 @@ def attach(findings: Sequence[Finding], records: Callable[[], DataFrame]) -> Non
 def _wanted(place: int, finding: Finding) -> list[tuple[Any, ...]]:
     first, last = finding["ranges"][0]
     point = finding["note"] if finding["kind"] == "copy-differs" else None
+    came = origin(finding["prod"])
     if finding["queue"] and finding["epoch"] is not None:
-        key = f"{finding['queue']}/{finding['epoch']}"
-    elif finding["prod"]:
-        key = finding["prod"]
+        keys = [f"{finding['queue']}/{finding['epoch']}"]
+    elif came is not None:
+        keys = [finding["prod"], f"{came[0]}/{came[1]}"]
     else:
-        return []
-    return [(place, key, first, last, finding["kind"], point)]
+        keys = [finding["prod"]] if finding["prod"] else []
+    return [(place, key, first, last, finding["kind"], point) for key in keys]
 
 
 def _look_up(records: DataFrame, wanted: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:

@@ -322,7 +322,8 @@ def _where(finding: Finding, ledgers: LedgerState) -> str:
     if finding.ranges:
         listed = ", ".join(f"{a}..{b}" if a != b else f"{a}" for a, b in finding.ranges[:8])
         more = f" and {finding.pieces - 8} more ranges" if finding.pieces > 8 else ""
-        parts.append(("ids " if finding.epoch is not None else "numbers ") + listed + more)
+        ids = finding.epoch is not None or link
+        parts.append(("ids " if ids else "numbers ") + listed + more)
     return ", ".join(parts)
 
 
