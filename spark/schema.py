@@ -6,6 +6,8 @@ each kind and field, with units.
 
 from __future__ import annotations
 
+import re
+
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 VERSIONS = (1, 2)
@@ -13,6 +15,10 @@ VERSIONS = (1, 2)
 
 GREATEST = 1 << 53
 """Limit of ids, tags and positions. A line with a greater number is unreadable, so no sum overflows."""
+
+LINK = re.compile(r"link:([0-9a-f]{32}):(\d+)")
+"""The session of messages that came from a federated node: by which link queue, and which epoch of it. Their
+tags are their ids there. No client has such a session."""
 
 CORRUPT = "_corrupt"
 """Column with the text of a line that is not a JSON object of the schema; otherwise null."""

@@ -159,7 +159,11 @@ class _Section:
             yield from self._flush(wseq + 1)
             yield {**_head_of(r), "at": wseq, **{name: r.get(name) for name in _CARRIED}}
         elif kind in JOINED:
-            self._join(r, kind, wseq)
+            prod = r.get("prod")
+            if prod is not None and names.LINK.fullmatch(prod):
+                r = {**r, "prod": None, "pfirst": None}  # no client waits for a confirm
+            if kind != "unrouted" or r["prod"] is not None:
+                self._join(r, kind, wseq)
 
     def _flush(self, at: int) -> Iterator[Row]:
         yield from self._done

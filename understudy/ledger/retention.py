@@ -2,10 +2,10 @@
 
 One small file replaces the deleted segments: `<writer>-<incarnation>-<k>.pruned.ledger.jsonl`, where k is the
 last of them. The file keeps the records that later ones depend on: who wrote, who served and was in sync
-since when, the names of queues, the quarantine and the seal. For each queue and epoch, and for each session
-of a publisher, the file keeps the record with the highest id or tag. Records of kind `pruned` name the
-numbers of the deleted records, so nobody takes a deleted range for a gap or for "no loss". No record with a
-higher id or tag was deleted. Lower ids and tags lie before the horizon and are not judged.
+since when, the names of queues and links, the quarantine and the seal. For each queue and epoch, and for each
+session of a publisher, the file keeps the record with the highest id or tag. Records of kind `pruned` name
+the numbers of the deleted records, so nobody takes a deleted range for a gap or for "no loss". No record with
+a higher id or tag was deleted. Lower ids and tags lie before the horizon and are not judged.
 
 Crash-safe: the new file is complete before the old ones are deleted, and its name says which ones it
 replaces.
@@ -161,6 +161,8 @@ class _Kept:
             self._state.append(record)
         elif kind == "definition":
             self._note(("definition", record["queue"]), record["wseq"], record)
+        elif kind == "link":
+            self._note(("link", record.get("queue"), record["name"]), record["wseq"], record)
         elif "last" in record:
             run = kind in _RUNS
             if "queue" in record and "epoch" in record:

@@ -1,6 +1,6 @@
 """What went over federation links: for the node downstream, a link queue upstream is a producer.
 
-Its ids there are the tags of a session (`federation.SESSION`). An id that the link queue was given counts as
+Its ids there are the tags of a session (`schema.LINK`). An id that the link queue was given counts as
 sent, and one that it let go of as `transferred` counts as confirmed. So the checks of producers prove a hop:
 what was confirmed is there, or has left its queue for a reason, once and in order.
 """
@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from spark.ranges import islands, size
 from spark.reconcile.input.runs import Interest, Spans, expand
-from spark.reconcile.ledgers.federation import SESSION, origin
+from spark.reconcile.ledgers.federation import origin
+from spark.schema import LINK
 
 NEVER = -1
 """A tag that no message has. It says that the ledgers of a link's node upstream are here."""
@@ -23,7 +24,7 @@ NEVER = -1
 
 def is_link() -> Column:
     """Whether `prod` is the session of a link."""
-    return F.col("prod").rlike(f"^{SESSION.pattern}$")
+    return F.col("prod").rlike(f"^{LINK.pattern}$")
 
 
 def _by_session(rows: DataFrame, kind: str) -> DataFrame:

@@ -6,22 +6,20 @@ within one cluster only. So the job judges each cluster by itself, and then what
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from spark.reconcile.ledgers.state import Process
+from spark.schema import LINK
 
 Row = Mapping[str, Any]
-SESSION = re.compile(r"link:([0-9a-f]{32}):(\d+)")
-"""The session of messages that came from a link queue, in one epoch of it. Their tags are their ids there."""
 
 
 def origin(prod: object) -> tuple[str, int] | None:
     """The link queue and epoch of a session; None if a client publishes in it."""
-    found = SESSION.fullmatch(prod) if isinstance(prod, str) else None
+    found = LINK.fullmatch(prod) if isinstance(prod, str) else None
     return (found[1], int(found[2])) if found else None
 
 

@@ -17,10 +17,10 @@ Line = dict[str, Any]
 
 
 class NetWithLedgers(Net):
-    """Each node has a folder of ledgers below `folder`. `publish` writes that of a publisher."""
+    """Each node has a folder of ledgers below `folder`. `publish_confirmed` writes that of a publisher."""
 
     def __init__(self, folder: Path, **sizes: int) -> None:
-        super().__init__(**sizes)
+        super().__init__(None, **sizes)
         self.folder = folder
         for name, members in self.nodes.items():
             for host in members:
@@ -35,7 +35,7 @@ class NetWithLedgers(Net):
     def now_us(self) -> int:
         return START_US + round(self.now * 1_000_000)
 
-    def publish(self, node: str, key: str, texts: str) -> None:
+    def publish_confirmed(self, node: str, key: str, texts: str) -> None:
         """Publish, and note the confirms."""
         vhost = self.serving(node).running.vhost
         first, self._tag = self._tag + 1, self._tag + len(texts)

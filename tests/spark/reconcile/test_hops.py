@@ -34,15 +34,15 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
         net.federate(node, upstream)
         net.runs(node, upstream)
     net.run(0.5)
-    net.publish("hub", "a.b", "123456")
-    net.publish("hub", "a.c", "78")
+    net.publish_confirmed("hub", "a.b", "123456")
+    net.publish_confirmed("hub", "a.c", "78")
     net.gets("leaf", "q", "12345678")
     first, second = net.nodes["hub"]
     net.kill(first)
     net.run(0.1)
     assert net.ask(second, "promote")["ok"]
     net.runs("mid", "hub")
-    net.publish("hub", "a.b", "9AB")
+    net.publish_confirmed("hub", "a.b", "9AB")
     net.gets("leaf", "q", "123456789AB")
     net.run(0.5)
     net.end()
@@ -76,7 +76,7 @@ def test_a_chain_of_nodes_is_proven_through_a_failover(session: SparkSession, ne
 
 
 def came(line: Line, kind: str) -> bool:
-    return line["kind"] == kind and line.get("prod", "").startswith("link:")
+    return bool(line["kind"] == kind and line.get("prod", "").startswith("link:"))
 
 
 def test_faults_of_a_hop_are_found_by_name(session: SparkSession, net: Path, tmp_path: Path) -> None:
