@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from spark.reconcile.input.read import find_ledgers
 from spark.reconcile.job import reconcile
-from tests.spark.reconcile.net_ledgers import Line, NetWithLedgers, rewrite
+from tests.ha.federation.net_ledgers import Line, NetWithLedgers, rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,17 +23,23 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Messages of a pair `hub` go to `mid`, and on to `leaf`; the primary of `hub` is killed."""
+    """Messages of a pair `hub` go to `mid`, and on to `leaf`; `mid` gives others to `hub`, whose primary is
+    killed."""
     folder = tmp_path_factory.mktemp("net")
     net = NetWithLedgers(folder, hub=2, mid=1, leaf=1)
     net.up()
     net.exchange("hub", "mid", "leaf")
+    net.exchange("hub", "mid", name="up")
     net.queue("leaf", "q", "a.*")
     net.queue("mid", "m", "a.b")
+    net.queue("hub", "h", "#", exchange="up")
     for node, upstream in (("mid", "hub"), ("leaf", "mid")):
         net.federate(node, upstream)
         net.runs(node, upstream)
+    net.federate("mid", "hub", "up", forward_mode="all", consume_mode="none")
+    net.runs("mid", "hub", "up")
     net.run(0.5)
+    net.publish_confirmed("mid", "k", "xyz", exchange="up")
     net.publish_confirmed("hub", "a.b", "123456")
     net.publish_confirmed("hub", "a.c", "78")
     net.gets("leaf", "q", "12345678")
@@ -70,9 +76,12 @@ def test_a_chain_of_nodes_is_proven_through_a_failover(session: SparkSession, ne
     assert (answer["verdict"], answer["missing"], answer["findings"]) == ("proven", [], [])
     assert links(answer, "from", "to", "verdict", "transferred", "arrived", "unplaced") == [
         ("amq.link.x@mid", "hub", "mid", "proven", 11, 11, 0),
+        ("amq.link.up@>hub", "mid", "hub", "proven", 3, 3, 0),
         ("amq.link.x@leaf", "mid", "leaf", "proven", 11, 11, 0),
     ]
-    assert answer["totals"]["confirmed"] == 11 and "2 links carried 22 messages" in answer["sentence"]
+    totals = answer["totals"]
+    assert totals["published"] == totals["confirmed"] == 14
+    assert "3 links carried 25 messages" in answer["sentence"]
 
 
 def came(line: Line, kind: str) -> bool:
@@ -118,7 +127,11 @@ def test_faults_of_a_hop_are_found_by_name(session: SparkSession, net: Path, tmp
         ("hop-unsent", "link queue amq.link.x@mid, ids 7..8", "violation"),
     }
     assert {each[0] for each in found if not each[0].startswith("hop")} == {"unplaced"}, "shop's 7 and 8"
-    assert links(answer, "verdict") == [("amq.link.x@mid", "violated"), ("amq.link.x@leaf", "violated")]
+    assert links(answer, "verdict") == [
+        ("amq.link.x@mid", "violated"),
+        ("amq.link.up@>hub", "proven"),
+        ("amq.link.x@leaf", "violated"),
+    ]
     lost = next(f for f in answer["findings"] if f["kind"] == "hop-lost")
     assert {(e["writer"], e["kind"]) for e in lost["evidence"]} >= {("c", "enqueue"), ("c", "dequeue")}
 
@@ -126,12 +139,14 @@ def test_faults_of_a_hop_are_found_by_name(session: SparkSession, net: Path, tmp
 def test_without_the_ledgers_of_one_side_only_the_hop_is_not_provable(
     session: SparkSession, net: Path
 ) -> None:
-    answer = judge(session, net / "hub", net / "clients")
+    answer = judge(session, net / "hub", net / "mid", net / "clients")
     assert (answer["verdict"], answer["missing"]) == ("proven", [])
     assert links(answer, "verdict", "transferred", "reason") == [
-        ("amq.link.x@mid", "not provable", 11, "the ledgers of mid are not here")
+        ("amq.link.x@mid", "proven", 11, None),
+        ("amq.link.up@>hub", "proven", 3, None),
+        ("amq.link.x@leaf", "not provable", 11, "the ledgers of leaf are not here"),
     ]
-    assert "Not provable: the link amq.link.x@mid" in answer["sentence"]
+    assert "Not provable: the link amq.link.x@leaf, because the ledgers of leaf" in answer["sentence"]
     below = judge(session, net / "leaf")
     assert [hop["verdict"] for hop in below["hops"]] == ["not provable"]
     assert {f["kind"]: f["severity"] for f in below["findings"]} == {"hop-unknown": "allowed"}

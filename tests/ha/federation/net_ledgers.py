@@ -30,27 +30,45 @@ class NetWithLedgers(Net):
         self._shop = LedgerWriter(
             str(folder / "clients"), "shop", "producer", incarnation=1, clock=self.now_us
         )
-        self._tag = 0
+        self._number = 0
+        self._tags: dict[str, int] = {}
 
     def now_us(self) -> int:
         return START_US + round(self.now * 1_000_000)
 
-    def publish_confirmed(self, node: str, key: str, texts: str) -> None:
-        """Publish, and note the confirms."""
+    def publish_confirmed(
+        self,
+        node: str,
+        key: str,
+        messages: str | list[bytes],
+        *,
+        exchange: str = "x",
+        path: tuple[str, ...] = (),
+    ) -> None:
+        """Publish, and note the confirms. The publisher has a session at each node."""
         vhost = self.serving(node).running.vhost
-        first, self._tag = self._tag + 1, self._tag + len(texts)
-        session = "shop.0/1"
-        self._shop.record("sent", prod=session, first=first, last=self._tag, pfirst=first, name=f"x|{key}")
+        raws = [raw(text) for text in messages] if isinstance(messages, str) else messages
+        session, number, first = f"shop.{node}/1", self._number + 1, self._tags.get(node, 0) + 1
+        last = self._tags[node] = first + len(raws) - 1
+        self._number += len(raws)
+        sent = {"prod": session, "first": first, "last": last, "pfirst": number}
+        self._shop.record("sent", **sent, name=f"{exchange}|{key}")
         vhost.publish(
-            vhost.route("x", key), [raw(text) for text in texts], persistent=True, channel=1,
-            largest_frame=22, producer=session, first_tag=first,
+            vhost.route(exchange, key), raws, persistent=True, channel=1, largest_frame=22, path=path,
+            producer=session, first_tag=first,
         )  # fmt: skip
         self.run(0.2)
-        self._shop.record("confirmed", prod=session, first=first, last=self._tag)
+        self._shop.record("confirmed", prod=session, first=first, last=last)
         self._shop.flush()
 
-    def link_queue(self, node: str, name: str) -> str:
-        return self.serving(node).running.vhost.queues[name].uuid.hex()
+    def ledger(self, node: str) -> list[Line]:
+        """The records of that node so far."""
+        for host in self.nodes[node]:
+            host.ledger.flush()
+        return [
+            json.loads(line) for path in sorted((self.folder / node).glob("*.ledger.jsonl"))
+            for line in path.read_text().splitlines()
+        ]  # fmt: skip
 
     def end(self) -> None:
         """A clean end of all."""
