@@ -160,3 +160,19 @@ def test_what_was_taken_before_the_line_broke_leaves_the_link_queue_without_anot
     net.runs("leaf", "hub")
     net.until(lambda: net.waiting("hub", "leaf") == 0)
     assert (net.content("leaf", "q"), net.line("leaf", "hub")["doubles"]) == ("12", 0)
+
+
+def test_a_backup_takes_the_gaps_in_the_ids_of_link_queues() -> None:
+    """Link queues share their ids. A gap is no reason to fetch the queue again."""
+    net = joined(hub=2, leaf=1, other=1)
+    net.exchange("other")
+    net.queue("other", "o", "b")
+    net.federate("other", "hub")
+    net.runs("other", "hub")
+    net.run(0.3)
+    for key in ("a.b", "b", "b", "a.b", "a.b", "b"):
+        net.send("hub", key, "1")
+        net.run(0.3)
+    net.gets("leaf", "q", "111")
+    net.gets("other", "o", "111")
+    assert not [line for host in net.nodes["hub"] for line in host.log if "was due" in line]

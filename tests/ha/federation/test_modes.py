@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from tests.ha.federation.nets import Net, agent
+from tests.ha.federation.test_interest import at_hub
 from tests.ha.federation.test_push import made
 
 
@@ -121,3 +126,48 @@ def test_what_was_to_come_back_does() -> None:
     net.heal()
     net.gets("leaf", "q", "312")
     assert net.content("hub", "q") == "12" and links(net, "leaf") == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_the_modes_and_faults_each_message_that_is_to_go_comes_once(seed: int) -> None:
+    """What is published here while the agent gives, or there while a link queue is bound."""
+    random = Random(seed)
+    net = made(nodes={"hub": 2, "leaf": 2}, consume_mode="all", forward_mode="all")
+    given, taken = set[str](), set[str]()
+    forward = "all"
+    letters = iter(map(chr, range(33, 127)))
+    for _ in range(120):
+        act = random.random()
+        if act < 0.25:
+            forward = random.choice(("all", "none"))
+            change(net, forward_mode=forward, consume_mode=random.choice(("all", "none")))
+        elif act < 0.35:
+            net.separate(random.choice(net.nodes["hub"]), random.choice(net.nodes["leaf"]), reset=True)
+        elif act < 0.5:
+            net.heal()
+        elif act < 0.53:
+            fail_over(net, random.choice(("hub", "leaf")))
+        elif act < 0.75 and forward == "all":
+            given.add(letter := next(letters))
+            net.send("leaf", "k", letter)
+        elif act >= 0.75 and "k" in at_hub(net):
+            taken.add(letter := next(letters))
+            net.send("hub", "k", letter)
+        net.run(random.choice((0.001, 0.01, 0.5)))
+    net.heal()
+    change(net, forward_mode="none", consume_mode="none")
+    net.until(lambda: clean(net))
+    assert len(given) > 5 and len(taken) > 5
+    assert sorted(net.content("hub", "q")) == sorted(net.content("leaf", "q")) == sorted(given | taken)
+
+
+def fail_over(net: Net, node: str) -> None:
+    """The other broker of the pair serves, and the first one becomes its backup."""
+    first = net.serving(node)
+    second = next(host for host in net.nodes[node] if host is not first)
+    net.until(lambda: second.status == "ready")
+    net.kill(first)
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.start(first)
+    net.until(lambda: first.status == "ready")
