@@ -78,9 +78,9 @@ class PushQueue:
 
     @property
     def drained(self) -> bool:
-        """It was to end, and nothing is left."""
+        """It was to end, nothing is left, and the upstream can be told so."""
         queue = waiting_for(self._vhost, self._agent)
-        return self._ends and (queue is None or not queue.total_count)
+        return self._ends and (queue is None or (self._feeding is not None and not queue.total_count))
 
     @property
     def echo(self) -> bool:

@@ -68,11 +68,17 @@ def test_an_agent_that_gives_no_more_says_what_it_still_does() -> None:
     assert (net.line("leaf", "hub")["state"], net.line("leaf", "hub")["reason"]) == ("running", "")
 
 
-def test_nothing_waits_so_the_link_queue_ends_at_once() -> None:
+def test_an_empty_link_queue_ends_when_the_upstream_can_forget_it() -> None:
     net = made(forward_mode="all", consume_mode="none")
+    net.send("leaf", "k", "1")
+    net.gets("hub", "q", "1")
     net.separate(*net.hosts, reset=True)
     change(net, forward_mode="none", consume_mode="none")
-    assert links(net, "leaf") == [] and net.line("leaf", "hub")["state"] == "off"
+    net.run(1.0)
+    assert net.line("leaf", "hub")["state"] == "connecting" and net.cursors("hub")
+    net.heal()
+    net.until(lambda: clean(net))
+    assert net.line("leaf", "hub")["state"] == "off"
 
 
 def test_what_waits_to_be_taken_is_taken_and_nothing_new() -> None:
@@ -128,6 +134,7 @@ def test_what_was_to_come_back_does() -> None:
     assert net.content("hub", "q") == "12" and links(net, "leaf") == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("seed", range(10))
 def test_whatever_the_modes_and_faults_each_message_that_is_to_go_comes_once(seed: int) -> None:
     """What is published here while the agent gives, or there while a link queue is bound."""
