@@ -161,9 +161,14 @@ def _set_paused(exchange: str, upstream: str, vhost: str, broker: dict[str, Any]
 @click.argument("exchange")
 @click.argument("key")
 @click.option("--net", is_flag=True, help="Go on from node to node, as far as these can be asked.")
+@click.option(
+    "--downstream",
+    is_flag=True,
+    help="The same, also at nodes downstream, where they say that they are. They get your user and password.",
+)
 @vhost_option
 @broker_options
-def trace(exchange: str, key: str, net: bool, vhost: str, **broker: Any) -> None:
+def trace(exchange: str, key: str, net: bool, downstream: bool, vhost: str, **broker: Any) -> None:
     """Show where a message to EXCHANGE with the routing key KEY would go from here: to which queues, to which
     nodes downstream and by which of their bindings, to which upstreams.
 
@@ -171,9 +176,9 @@ def trace(exchange: str, key: str, net: bool, vhost: str, **broker: Any) -> None
     and password.
     """
     node = PrimaryBroker(**broker)
-    if net:
+    if net or downstream:
         login = (broker["user"], broker["password"], broker["timeout"])
-        node.show("steps", traced(node, login, Visit("", vhost, exchange), key))
+        node.show("steps", traced(node, login, Visit("", vhost, exchange), key, downstream=downstream))
         return
     answer = node.told(f"{FEDERATION}-trace", {"vhost": vhost, "exchange": exchange, "key": key})
     node.show("steps", answer["steps"])

@@ -61,18 +61,30 @@ AT_ONCE = 100
 @login_options
 @format_option
 @click.option(
+    "--downstream",
+    is_flag=True,
+    help="Ask nodes downstream, too, where they say that they are. They get your user and password.",
+)
+@click.option(
     "--svg", "picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Draw the net there, too.",
 )  # fmt: skip
 def map_net(
-    addresses: list[HostPort], user: str, password: str, timeout: float, form: str, picture: Path | None
+    addresses: list[HostPort],
+    user: str,
+    password: str,
+    timeout: float,
+    form: str,
+    downstream: bool,
+    picture: Path | None,
 ) -> None:
     """Show the whole net: its nodes, the links between them, and what waits in these.
 
-    Begins with the node given, and asks all others that it hears of, with the same user and password; over
-    TLS, if the first address is amqps://. A node that cannot be asked is shown with the reason.
+    Begins with the node given, and asks its upstreams, theirs, and so on, with the same user and password;
+    over TLS, if the first address is amqps://. A node that is not asked, or cannot be, is shown with the
+    reason.
     """
-    survey = surveyed(addresses, user, password, timeout)
+    survey = surveyed(addresses, user, password, timeout, downstream=downstream)
     net = survey.net()
     if picture is not None:
         try:
@@ -103,7 +115,9 @@ def _show(net: Net) -> None:
         click.echo("no links")
 
 
-def surveyed(addresses: list[HostPort], user: str, password: str, timeout: float) -> Survey:
+def surveyed(
+    addresses: list[HostPort], user: str, password: str, timeout: float, *, downstream: bool = False
+) -> Survey:
     """What all brokers of the net say. Raises Failed if the first ones say nothing at all."""
     tls = given_tls(click.get_current_context())
     scheme = "amqps://" if isinstance(addresses[0], TlsHostPort) else ""
@@ -127,7 +141,7 @@ def surveyed(addresses: list[HostPort], user: str, password: str, timeout: float
 
     starts = [str(address) for address in addresses]
     with _progress() as tell:
-        survey = Survey(queried, tell)
+        survey = Survey(queried, tell, downstream)
         survey.run(starts)
     if not survey.answers:
         raise Failed(survey.faults[starts[0]])
@@ -148,9 +162,11 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 # -- trace
 
 
-def traced(node: PrimaryBroker, login: tuple[str, str, float], at: Visit, key: str) -> list[dict[str, Any]]:
+def traced(
+    node: PrimaryBroker, login: tuple[str, str, float], at: Visit, key: str, *, downstream: bool
+) -> list[dict[str, Any]]:
     """The steps of a message from node to node. `at.node` is "": it is the one that was given."""
-    survey = surveyed([node.address], *login)
+    survey = surveyed([node.address], *login, downstream=downstream)
     net = survey.net()
     start = next(key for key, found in net.nodes.items() if found.asked == str(node.address))
     route = Route(net, Visit(start, at.vhost, at.exchange), key)

@@ -18,7 +18,13 @@ from understudy.management import SERVING, Unreachable
 from understudy.shared.codes import Coded
 
 AT_ONCE = 16
+PLAIN = "amqp"
+"""The protocol of an upstream that is another broker, and answers no questions."""
+OTHER = "not asked: it speaks plain AMQP 0-9-1"
 UNKNOWN = "none of its addresses is known here: give one with -b"
+UNASKED = (
+    "not asked: it is downstream, and says itself where it is; give --downstream, or its address with -b"
+)
 Answer = dict[str, Any]
 Ask = Callable[[str], Answer]
 """The status of the broker at an address, with its queues in `queue_list`. Raises Unreachable."""
@@ -28,10 +34,13 @@ Tell = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Survey:
-    """`answers`, `faults`: of each address that was asked, in the order in which they became known."""
+    """`answers`, `faults`: of each address that was asked, in the order in which they became known.
+    `downstream`: ask nodes downstream where they say that they are. They get the login of who asks, so that
+    is for those who trust all of them."""
 
     ask: Ask
     tell: Tell = lambda asked, known: None
+    downstream: bool = False
     answers: dict[str, Answer] = field(default_factory=dict)
     faults: dict[str, Coded] = field(default_factory=dict)
 
@@ -47,7 +56,9 @@ class Survey:
                         self.answers[address] = found
                     known = len(self.answers) + len(self.faults)
                     self.tell(known, max(known, len(due)))
-                mentioned = dict.fromkeys(at for found in self.answers.values() for at in _mentioned(found))
+                mentioned = dict.fromkeys(
+                    at for found in self.answers.values() for at in self._mentioned(found)
+                )
                 due = [at for at in mentioned if at not in self.answers and at not in self.faults]
 
     def _asked(self, address: str) -> Answer | Coded:
@@ -56,23 +67,21 @@ class Survey:
         except Unreachable as error:
             return error.said
 
+    def _mentioned(self, found: Answer) -> Iterator[str]:
+        """Addresses of other brokers: those of its own node if it does not serve, else those of the net."""
+        if found["status"] not in SERVING:
+            yield from (member["address"] for member in found.get("members", []) if member.get("address"))
+            return
+        there = found["federation"]
+        for upstream in there["upstreams"]:
+            if upstream.get("protocol") != PLAIN:
+                yield from upstream["addresses"]
+        for link in there["links"] if self.downstream else ():
+            yield from link.get("addresses", [])
+
     def net(self) -> Net:
         """What was found."""
         return _Drawn(self).net
-
-
-def _mentioned(found: Answer) -> Iterator[str]:
-    """Addresses of other brokers: those of its own node if it does not serve, else those of the net."""
-    if found["status"] not in SERVING:
-        yield from (member["address"] for member in found.get("members", []) if member.get("address"))
-        return
-    there = found["federation"]
-    used = {(agent["vhost"], agent["upstream"]) for agent in there["agents"]}
-    for upstream in there["upstreams"]:
-        if (upstream["vhost"], upstream["name"]) in used:
-            yield from upstream["addresses"]
-    for link in there["links"]:
-        yield from link.get("addresses", [])
 
 
 class _Drawn:
@@ -125,7 +134,7 @@ class _Drawn:
         key = " ".join(sorted(addresses)) or f"node {name}"
         if key not in self.net.nodes:
             faults = [self._survey.faults[at].sentence for at in addresses if at in self._survey.faults]
-            reason = "; ".join(faults) or UNKNOWN
+            reason = "; ".join(faults) or (OTHER if addresses else UNKNOWN)
             brokers = [NetBroker("", address, "?") for address in addresses]
             self.net.nodes[key] = NetNode(key, name, brokers, reason=reason)
             self._named.setdefault(name, key)
@@ -195,13 +204,24 @@ class _Drawn:
         for vhost, exchange, name, way in sorted(running | queued):
             if exchange == NODES:
                 continue  # each upstream has such a link, besides its agents
-            agent = self._named.get(name) or self._missing(name, [])
+            agent = self._named.get(name) or self._downstream(name, found)
             if (vhost, exchange, agent, way) in told:
                 continue
             state = "running" if (vhost, exchange, name, way) in running else AWAY
             link = NetLink(exchange, way, agent, key, "", vhost, vhost, state, mode="?")
             link.waiting = self._waiting(link) if way == TAKES else None
             self.net.links.append(link)
+
+    def _downstream(self, name: str, found: Answer) -> str:
+        """A node that was not asked, or could not be, and that `found` has a link with."""
+        links = [link for link in found["federation"]["links"] if link["node"] == name]
+        told = list(dict.fromkeys(at for link in links for at in link.get("addresses", [])))
+        if not told or any(at in self._survey.faults for at in told):
+            return self._missing(name, told)
+        node = NetNode(f"node {name}", name, [NetBroker("", at, "?") for at in told], reason=UNASKED)
+        self.net.nodes[node.key] = node
+        self._named[name] = node.key
+        return node.key
 
 
 def _is_taken(name: str) -> bool:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     )
 
 
+ANYWHERE = ("0.0.0.0", "::")
+"""Hosts to listen at all addresses of a machine."""
+
+
 def limits_of(own: PeeringLimitsSection) -> PeeringLimits:
     return PeeringLimits(own.handshake_timeout, int(own.heartbeat), own.redial_most)
 
@@ -44,7 +48,16 @@ def federation_of(settings: Settings) -> FederationSettings:
         if own.password_file is not None:
             password = _first_line(own.password_file, f"{key}.password_file")
         logins[name] = PeeringLogin(own.username, password, key, "/", own.tls, limits_of(own))
-    return FederationSettings(settings.federation.node, logins)
+    return FederationSettings(settings.federation.node, logins, _addresses(settings))
+
+
+def _addresses(settings: Settings) -> tuple[str, ...]:
+    """Where operators find the brokers of this node. A broker alone that listens at all addresses of its
+    machine does not know."""
+    known = settings.ha.public_brokers or tuple(routes[0] for routes in settings.ha.brokers)
+    if not known:
+        known = tuple(at for at in settings.broker.listen if at.port and at.host not in ANYWHERE)
+    return tuple(map(str, known))
 
 
 def _first_line(path: str, key: str) -> str:

@@ -214,6 +214,7 @@ class Agents:
             node.core.epoch,
             _told(key),
             entry.paused,
+            node.settings.federated.addresses,
         )
         plain = self._lines[agent.upstream].entry.plain
         if entry.consume_mode == "all" or job.ends_taking:

@@ -176,12 +176,15 @@ class Federation:
                 self._node.vhosts, self._agents.for_routes(), self._queues.fed(NODES)
             ),
             "links": [
-                *self._queues.status(),
+                *self._queues.status(
+                    {feed.uuid: feed.asked.addresses for feed in self.feeders.links.values()}
+                ),
                 *(
                     {
                         "exchange": link.offered.exchange, "vhost": link.vhost,
                         "node": link.offered.node, "way": "gives",
                         "messages": 0, "unacknowledged": 0, "sent": link.intake.taken, "interest": 0,
+                        "addresses": list(link.offered.addresses),
                     }
                     for link in self.receivers.links.values()
                 ),

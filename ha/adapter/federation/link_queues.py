@@ -139,14 +139,15 @@ class LinkQueues:
         """The nodes that take from exchanges of that name now."""
         return {feeding.client for feeding in self._feeding.values() if feeding.exchange.name == exchange}
 
-    def status(self) -> list[dict[str, object]]:
-        """Each link that is fed, for people."""
+    def status(self, addresses: Mapping[bytes, tuple[str, ...]]) -> list[dict[str, object]]:
+        """Each link that is fed, for people. `addresses` of the node that takes, by link queue."""
         return [
             {
                 "exchange": feeding.exchange.name, "vhost": feeding.vhost.name, "node": feeding.client,
                 "way": "takes",
                 "messages": feeding.queue.total_count, "unacknowledged": len(feeding.out),
                 "sent": feeding.sent, "interest": len(self._interest[uuid].held),
+                "addresses": list(addresses.get(uuid, ())),
             }
             for uuid, feeding in self._feeding.items()
         ]  # fmt: skip

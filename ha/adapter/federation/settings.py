@@ -14,7 +14,8 @@ LOGINS = "federation.logins."
 @dataclass(slots=True, frozen=True)
 class FederationSettings:
     """`node`: the name of this node in the net, equal on all brokers of a cluster; "": it is in none.
-    `logins` at upstreams, by name."""
+    `logins` at upstreams, by name. `addresses`: where operators find its brokers; () if that is not known."""
 
     node: str = ""
     logins: Mapping[str, PeeringLogin] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()

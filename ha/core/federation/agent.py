@@ -25,6 +25,7 @@ class Opener:
     epoch: int
     agent: str
     paused: bool
+    addresses: tuple[str, ...] = ()
 
 
 class LinkAgent(AgentEnd):

@@ -43,7 +43,7 @@ class LinkGiver(LinkAgent):
         me, model = self._me, self._model
         offered = Offer(
             me.node, me.owner, me.name, me.epoch, self.exchange, model.type(), me.agent, model.uuid().hex(),
-            self._echo, self._model.digest(),
+            self._echo, self._model.digest(), me.addresses,
         )  # fmt: skip
         return LinkMethod.OFFER, offered.encode()
 

@@ -61,7 +61,7 @@ class LinkTaker(LinkAgent):
         taken = self._model.settled(uuid)
         asked = Open(
             me.node, me.owner, me.name, me.epoch, self.exchange, self._model.type(), me.agent, self._members,
-            self._limits, self._drops, self._ends, uuid.hex(), *taken,
+            self._limits, self._drops, self._ends, uuid.hex(), *taken, me.addresses,
         )  # fmt: skip
         return LinkMethod.OPEN, asked.encode()
 

@@ -90,7 +90,7 @@ class Open:
     its name there. `members`: ids of the brokers of the node. `limits`: arguments of the link
     queue; `drops`: nothing is kept while it is not connected; `ends`: it wants nothing any more but what
     waits there already. `uuid`: of the link queue that was taken from last, in hex; `taken_epoch`, `taken`:
-    up to which id."""
+    up to which id. `addresses`: where operators find the node; none are told where it does not know."""
 
     node: str
     owner: str
@@ -106,6 +106,7 @@ class Open:
     uuid: str = ""
     taken_epoch: int = 0
     taken: int = 0
+    addresses: tuple[str, ...] = ()
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -123,7 +124,8 @@ def _open_of(document: Document) -> Open:
         count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
         one_line(label(document["agent"])), tuple(map(label, document["members"][:MOST_MEMBERS])), limits,
         bool(document["drops"]), bool(document.get("ends")), label(document["uuid"]),
-        count(document["taken_epoch"]), count(document["taken"]), count(document["version"]),
+        count(document["taken_epoch"]), count(document["taken"]), _addresses(document),
+        count(document["version"]),
     )  # fmt: skip
 
 
@@ -191,6 +193,7 @@ class Offer:
     uuid: str
     echo: bool
     digest: str = ""
+    addresses: tuple[str, ...] = ()
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -206,7 +209,7 @@ def _offer_of(document: Document) -> Offer:
         _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
         count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
         one_line(label(document["agent"])), _uuid(document["uuid"]), bool(document["echo"]),
-        label(document.get("digest", "")), count(document["version"]),
+        label(document.get("digest", "")), _addresses(document), count(document["version"]),
     )  # fmt: skip
 
 
@@ -232,6 +235,10 @@ def _accepted_of(document: Document) -> Accepted:
         _name(document["node"]), one_line(label(document["name"])), count(document["taken_epoch"]),
         count(document["taken"]),
     )  # fmt: skip
+
+
+def _addresses(document: Document) -> tuple[str, ...]:
+    return tuple(one_line(label(each)) for each in document.get("addresses", [])[:MOST_MEMBERS])
 
 
 # -- streams and their frames

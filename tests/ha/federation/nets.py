@@ -29,8 +29,10 @@ class Net(Pair):
         for name, members in self.nodes.items():
             login = PeeringLogin(USER.name, "secret", f"{LOGINS}{LOGIN}")
             plain = PeeringLogin("guest", "guest", f"{LOGINS}{PLAIN}")
+            logins = {LOGIN: login, PLAIN: plain}
+            addresses = tuple(f"127.0.0.1:{host.port}" for host in members)
             for host in members:
-                host.settings = {"federation": FederationSettings(name, {LOGIN: login, PLAIN: plain})}
+                host.settings = {"federation": FederationSettings(name, logins, addresses)}
                 host.users = (*default_users(), USER)
 
     def brokers(self, host: Host) -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@ from understudy.federation.net import AWAY, GIVES, TAKES, NetBroker, NetLink, Ne
 from understudy.federation.net import Net as Drawn
 from understudy.federation.picture import MOST_LINES, svg
 from understudy.federation.route import AGAIN, Route, Visit
-from understudy.federation.survey import UNKNOWN, Survey
+from understudy.federation.survey import OTHER, UNASKED, UNKNOWN, Survey
 from understudy.management import Unreachable
 from understudy.shared.codes import Coded
 
@@ -23,7 +23,7 @@ def address(host: Host) -> str:
     return f"127.0.0.1:{host.port}"
 
 
-def survey(net: Net, *starts: str, refuse: str = "") -> Survey:
+def survey(net: Net, *starts: str, refuse: str = "", downstream: bool = False) -> Survey:
     """By one question at a time: the brokers share one clock. The host at `refuse` refuses the login."""
     lock = threading.Lock()
     hosts = {address(host): host for host in net.hosts}
@@ -35,7 +35,7 @@ def survey(net: Net, *starts: str, refuse: str = "") -> Survey:
         with lock:
             return dict(net.ask(host, "query")["status"])
 
-    made = Survey(ask)
+    made = Survey(ask, downstream=downstream)
     made.run(starts)
     return made
 
@@ -76,7 +76,7 @@ def test_a_map_shows_all_nodes_and_what_waits_for_one_that_is_away() -> None:
         ("x", "hub", "two", "running", 0), ("x", "two", "hub", "running", 0), ("x", "hub", "one", AWAY, 3),
     }  # fmt: skip
     [away] = [node for node in found.nodes.values() if node.name == "one"]
-    assert away.reason == UNKNOWN
+    assert (away.reason, away.brokers) == (UNKNOWN, [])
     # From the backup, which names the primary; a leaf that refuses, and one that is down, say why.
     starts = (address(backup), address(net.nodes["one"][0]), address(net.nodes["two"][0]))
     refused = survey(net, *starts, refuse=address(net.nodes["two"][0]))
@@ -84,6 +84,20 @@ def test_a_map_shows_all_nodes_and_what_waits_for_one_that_is_away() -> None:
         starts[1]: f"cannot reach {starts[1]}", starts[2]: "403",
     }  # fmt: skip
     assert ("x", "hub", "two", "running", 0) in told(refused.net())
+
+
+def test_a_node_downstream_is_asked_where_it_says_that_it_is_if_that_is_wanted() -> None:
+    """It gets the password of who asks."""
+    net = star()
+    hub = address(net.serving("hub"))
+    for downstream in (False, True):
+        made = survey(net, hub, downstream=downstream)
+        assert (address(net.nodes["one"][0]) in made.answers) is downstream
+        drawn = made.net()
+        leaf = next(node for node in drawn.nodes.values() if node.name == "one")
+        assert [broker.address for broker in leaf.brokers] == [address(net.nodes["one"][0])]
+        assert leaf.reason == ("" if downstream else UNASKED)
+        assert len(drawn.nodes) == 3 and len(drawn.links) == 3
 
 
 def test_an_upstream_is_known_by_its_link_queue_where_its_addresses_lead_nowhere() -> None:
@@ -95,6 +109,19 @@ def test_an_upstream_is_known_by_its_link_queue_where_its_addresses_lead_nowhere
     drawn = made.net()
     assert len(drawn.nodes) == 3 and len(drawn.links) == 3
     assert {drawn.label(link.upstream) for link in drawn.links} == {"hub"}
+
+
+def test_another_broker_gets_no_password() -> None:
+    net = star()
+    two = address(net.nodes["two"][0])
+    status = dict(net.ask(net.nodes["two"][0], "query")["status"])
+    for upstream in status["federation"]["upstreams"]:
+        upstream["protocol"] = "amqp"
+    asked: list[str] = []
+    made = Survey(lambda at: asked.append(at) or status)  # type: ignore[func-returns-value]
+    made.run([two])
+    assert asked == [two]
+    assert {node.reason for node in made.net().nodes.values()} == {"", OTHER}
 
 
 def route(net: Net, start: str, key: str) -> list[tuple[int, str, str, str, str]]:
