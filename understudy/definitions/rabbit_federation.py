@@ -27,6 +27,8 @@ from understudy.definitions.unsupported import LeftOut, left
 UPSTREAM_SET, SHOVEL = "federation-upstream-set", "shovel"
 PURPOSE = "x-internal-purpose"
 """Argument of the queues and exchanges that RabbitMQ's federation makes for itself."""
+OWN_NAMES = "federation: "
+"""What their names begin with."""
 KEYS = ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
 """Of policies."""
 LOGIN = "no password is imported: set federation.logins.{name} in the configuration of each broker"
@@ -72,6 +74,15 @@ def _without_internals(file: Definitions) -> Definitions:
         for kind, items in (("queue", file.queues), ("exchange", file.exchanges))
         for item in items if PURPOSE in item.arguments
     }  # fmt: skip
+    known = {(x.vhost, x.name) for x in file.exchanges}
+    for binding in file.bindings:  # an export has no internal exchanges, and has their bindings
+        ends = [binding.source]
+        if binding.destination_type == "exchange":
+            ends.append(binding.destination)
+        own |= {
+            (binding.vhost, "exchange", end) for end in ends
+            if end.startswith(OWN_NAMES) and (binding.vhost, end) not in known
+        }  # fmt: skip
     if not own:
         return file
     return file.model_copy(
