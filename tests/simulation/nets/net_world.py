@@ -148,9 +148,7 @@ class NetWorld:
         senders = [site.sender for site in self.sites.values()]
         for sender in senders:
             sender.finishing = True
-        self._until(
-            QUIET_LIMIT, lambda: all(s.finished for s in senders), "publishers to have their confirms"
-        )
+        self._until(QUIET_LIMIT, lambda: all(s.finished for s in senders), "every confirm")
         for sender in senders:
             sender.stop()
         self._until(QUIET_LIMIT, lambda: not self._open(), "the net to be quiet", self._open)
