@@ -152,8 +152,8 @@ class EnqueueRun:
 @dataclass(slots=True)
 class Unrouted:
     """Ledger only (scope NONE): tags first..last of `producer` are in no queue. `reason`, for messages of a
-    federation link only: refused, looped, unreadable; empty where they were routed to none. It has no binary
-    form."""
+    federation link only: refused, looped, doubled, unreadable; empty where they were routed to none. It has
+    no binary form."""
 
     producer: str
     first: int
