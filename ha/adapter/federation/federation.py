@@ -24,7 +24,7 @@ from ha.core.deadlines import earliest
 from ha.core.errors import LinkError
 from ha.core.federation.feeder import LinkFeeders
 from ha.core.federation.receivers import LinkReceivers
-from ha.core.federation.wire import LinkMethod, stream_of
+from ha.core.federation.wire import LinkMethod, Refusal, stream_of
 
 if TYPE_CHECKING:
     from broker.store.store import Store
@@ -113,6 +113,7 @@ class Federation:
     def tick(self, now: float) -> None:
         """Take what came from upstream."""
         if not self._node.vhosts.serving:
+            self._refuse_held()
             return
         if self._node.broker.input_paused:
             return  # a switchover: no change may become history
@@ -148,8 +149,17 @@ class Federation:
         self.receivers.stop()
         self._agents.rest()
         self._queues.rest()
-        self._origins, self._held = {}, deque()
+        self._refuse_held()
+        self._origins = {}
         self._epoch, self._seen = 0, -1
+
+    def _refuse_held(self) -> None:
+        """Whoever asked for a link asks again once it has an answer."""
+        held, self._held = self._held, deque()
+        for peer, method, payload in held:
+            if method == LinkMethod.OPEN or method == LinkMethod.OFFER:
+                refusal = Refusal("it stops serving").encode()
+                self._wire.send(peer, int.from_bytes(payload[:2], "big"), LinkMethod.REFUSED, refusal)
 
     def _origins_of(self, vhost: str, exchange: str) -> Origins:
         key = vhost, exchange
