@@ -142,7 +142,7 @@ def test_a_queue_is_mirrored_and_left(tmp_path: Path) -> None:
 
 def test_exchanges_are_federated(tmp_path: Path) -> None:
     """On one machine; `hub1` and `hub2` are one broker."""
-    user, agent, routes, whole, operation = boxes("federation.md", "federation")
+    user, agent, policy, routes, whole, operation = boxes("federation.md", "federation")
     (login,) = boxes("federation.md", "configuration")
     (tmp_path / "leaf.toml").write_text(login.text)
     named, leafs = ("--set", "federation.node=hub"), ("--config", str(tmp_path / "leaf.toml"))
@@ -160,6 +160,7 @@ def test_exchanges_are_federated(tmp_path: Path) -> None:
         run(user.text.replace("user add", "user add --stdin"), "a word\n")
         assert "prices" in run(agent.text)
         assert "attach" not in run("understudy federate attach -b leaf:5672 '^pri' --upstream hub")
+        run(policy.text)
         assert "hub" in run(routes.text)
         shown = run(whole.text)
         assert re.search(r"prices +/ +hub +leaf", shown) and "picture: net.svg" in shown

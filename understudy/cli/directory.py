@@ -260,8 +260,9 @@ def set_policy(
     """Set policy NAME for names that match PATTERN. DEFINITION is JSON, such as '{"max-length": 1000}'.
 
     Keys: message-ttl, expires, max-length, max-length-bytes, overflow, dead-letter-exchange,
-    dead-letter-routing-key; for exchanges alternate-exchange. Other keys of RabbitMQ's are stored and have no
-    effect.
+    dead-letter-routing-key; for exchanges alternate-exchange, federation-upstream,
+    federation-upstream-pattern and federation-upstream-set (all). Other keys of RabbitMQ's are stored and
+    have no effect.
     """
     try:
         asked = read_json(definition.encode(errors="surrogateescape"))

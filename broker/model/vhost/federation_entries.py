@@ -150,6 +150,11 @@ def routes_by(upstream: str) -> FederationAgent:
     return FederationAgent(NODES, upstream, "all", "all", 1, "queue", GIB, None, None, MOST_HOPS, False)
 
 
+def by_policy(exchange: str, upstream: str) -> FederationAgent:
+    """The agent that a policy makes, without an entry."""
+    return FederationAgent(exchange, upstream, "all", "none", 1, "queue", GIB, None, None, 8, False)
+
+
 # -- read from entries, which were checked before they were put
 
 

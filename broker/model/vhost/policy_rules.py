@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from broker.model.patterns import PatternFault, check_pattern
 from broker.model.queue.arguments import value_fault
 from broker.model.routing.exchange import PEERS
 
@@ -35,12 +36,15 @@ QUEUE_KEYS = {
 DEAD_LETTERS = "dead-letter-exchange"
 ALTERNATE = "alternate-exchange"
 """The key for exchanges."""
+UPSTREAM, UPSTREAM_PATTERN = "federation-upstream", "federation-upstream-pattern"
+UPSTREAM_SET, EVERY_UPSTREAM = "federation-upstream-set", "all"
+"""Keys for exchanges: from which upstreams they take. Of sets there is only that of all upstreams."""
+EXCHANGE_KEYS = (ALTERNATE, UPSTREAM, UPSTREAM_PATTERN, UPSTREAM_SET)
 WITHOUT_EFFECT = frozenset((
     "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",
     "ha-promote-on-failure", "queue-mode", "queue-version", "queue-master-locator", "queue-leader-locator",
     "consumer-timeout", "max-in-memory-length", "max-in-memory-bytes",
-    "dead-letter-strategy", "target-group-size", "federation-upstream", "federation-upstream-set",
-    "federation-upstream-pattern",
+    "dead-letter-strategy", "target-group-size",
 ))  # fmt: skip
 """RabbitMQ keys without effect here: a pair replicates every queue, or has no such feature."""
 
@@ -53,7 +57,7 @@ LONGEST_KEY = 255
 def policy_fault(definition: Mapping[str, object]) -> str | None:
     """The first fault of a definition; None if it is valid."""
     for key, value in definition.items():
-        known = key in QUEUE_KEYS or key == ALTERNATE or key in WITHOUT_EFFECT
+        known = key in QUEUE_KEYS or key in EXCHANGE_KEYS or key in WITHOUT_EFFECT
         fault = _value_fault(key, value) if known else "no policy has such a key"
         fault = fault or _unportable(value)
         if fault is not None:
@@ -74,7 +78,19 @@ def _value_fault(key: str, value: object) -> str | None:
         return f"exchange '{PEERS}' is for the nodes of the pair"
     if key in QUEUE_KEYS:
         return value_fault(QUEUE_KEYS[key], value)
-    return "not a string" if key == ALTERNATE and not isinstance(value, str) else None
+    if key not in EXCHANGE_KEYS:
+        return None
+    if not isinstance(value, str):
+        return "not a string"
+    return _pattern_fault(value) if key == UPSTREAM_PATTERN else None
+
+
+def _pattern_fault(pattern: str) -> str | None:
+    try:
+        check_pattern(pattern)
+    except PatternFault as error:
+        return str(error)
+    return None
 
 
 def _unportable(value: object) -> str | None:
@@ -104,4 +120,7 @@ def _unportable(value: object) -> str | None:
 
 def without_effect(definition: Mapping[str, object]) -> list[str]:
     """Keys of the definition that have no effect."""
-    return sorted(WITHOUT_EFFECT.intersection(definition))
+    keys = WITHOUT_EFFECT.intersection(definition)
+    if definition.get(UPSTREAM_SET, EVERY_UPSTREAM) != EVERY_UPSTREAM:
+        keys |= {UPSTREAM_SET}
+    return sorted(keys)

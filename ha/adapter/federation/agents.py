@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.model.routing.node_routes import NODES
 from broker.model.values import ROOT
-from broker.model.vhost.federation_entries import agent_name, routes_by
 from broker.model.vhost.links import queue_there
 from ha.adapter import codes
 from ha.adapter.federation.exchange_model import ExchangeModel
@@ -20,6 +19,7 @@ from ha.adapter.federation.plain.exchange import PlainExchange
 from ha.adapter.federation.plain.push import PlainPush
 from ha.adapter.federation.push_queue import PushQueue, waiting_for
 from ha.adapter.federation.upstream_lines import UpstreamLines
+from ha.adapter.federation.wanted import all_agents, is_wanted
 from ha.core.federation.agent import Opener
 from ha.core.federation.agent_end import AgentState
 from ha.core.federation.giver import LinkGiver
@@ -141,11 +141,14 @@ class Agents:
         self._lines: dict[Key, UpstreamLines] = {}
         self._all: dict[Key, Agent] = {}
         self._streams = 0
+        self._stale = False
+        """An exchange was made: a policy may want an agent for it."""
 
     # -- the directory
 
     def follow_directory(self, now: float) -> None:
         """Begin and end agents as their entries say."""
+        self._stale = False
         wanted = self._wanted()
         self._end_unwanted(wanted, now)
         self._connect({(key[0], job.entry.upstream) for key, job in wanted.items()})
@@ -159,7 +162,7 @@ class Agents:
         if not self._node.settings.federated.node:
             return {}
         upstreams = self._node.vhosts.directory.upstreams
-        jobs = ((key, self._job(key, entry)) for key, entry in self._entries().items())
+        jobs = ((key, self._job(key, entry)) for key, entry in all_agents(self._node.vhosts).items())
         return {
             key: job for key, job in jobs
             if job is not None and (key[0], job.entry.upstream) in upstreams
@@ -175,18 +178,9 @@ class Agents:
         idle = (entry.consume_mode, entry.forward_mode) == NONE and not taking and not giving
         return None if idle else Job(entry, taking, giving)
 
-    def _entries(self) -> dict[Key, FederationAgent]:
-        """All agents, with that for routes of each upstream."""
-        directory = self._node.vhosts.directory
-        routes = {
-            (vhost, agent_name(NODES, name)): routes_by(name)
-            for (vhost, name), upstream in directory.upstreams.items() if upstream.routes
-        }  # fmt: skip
-        return {**directory.agents, **routes}
-
     def _end_unwanted(self, wanted: dict[Key, Job], now: float) -> None:
         """Also those that begin anew."""
-        entries, upstreams = self._entries(), self._node.vhosts.directory.upstreams
+        entries, upstreams = all_agents(self._node.vhosts), self._node.vhosts.directory.upstreams
         for key, agent in list(self._all.items()):
             upstream = upstreams.get(agent.upstream)
             if wanted.get(key) != agent.job or upstream != self._lines[agent.upstream].entry:
@@ -270,6 +264,8 @@ class Agents:
         self._forward(key[0], agent.entry.exchange)
         if gone and agent.push is not None:
             agent.push.remove()
+        if gone and isinstance(agent.model, ExchangeModel):
+            agent.model.forget()
 
     def _members(self) -> tuple[str, ...]:
         """Ids of the brokers of this node. One of them may have been a node alone before there was a pair."""
@@ -289,6 +285,7 @@ class Agents:
         """Before anything is published to it."""
         if self._pushes(vhost, exchange):
             self._forward(vhost, exchange)
+        self._stale = self._stale or is_wanted(self._node.vhosts, vhost, exchange)
 
     def _forward(self, vhost: str, exchange: str) -> None:
         """Where messages of that exchange go besides its bindings, or instead."""
@@ -310,6 +307,8 @@ class Agents:
         """Take what came from upstreams."""
         for lines in self._lines.values():
             lines.hear(now)
+        if self._stale or self._outlived():
+            self.follow_directory(now)
         for agent in self._all.values():
             for end in agent.ends:
                 end.timers(now)
@@ -320,6 +319,15 @@ class Agents:
                     agent.giver.stop("nothing is left", now, delete=True)
                     agent.push.remove()
             self.follow_directory(now)
+
+    def _outlived(self) -> bool:
+        """Is there an agent that a policy made, for an exchange that is gone?"""
+        vhosts, entries = self._node.vhosts, self._node.vhosts.directory.agents
+        return any(
+            key not in entries and (there := vhosts.get(key[0])) is not None
+            and agent.entry.exchange not in there.exchanges
+            for key, agent in self._all.items() if agent.entry.exchange != NODES
+        )  # fmt: skip
 
     def _tell(self, agent: Agent) -> None:
         """Log each change."""
@@ -366,16 +374,19 @@ class Agents:
     # -- for people
 
     def status(self) -> list[dict[str, Any]]:
-        return [self._line(key, entry) for key, entry in self._node.vhosts.directory.agents.items()]
+        entries = all_agents(self._node.vhosts).items()
+        return [self._line(key, entry) for key, entry in entries if entry.exchange != NODES]
 
     def for_routes(self) -> list[dict[str, Any]]:
         """The agents for routes."""
-        return [self._line(key, entry) for key, entry in self._entries().items() if entry.exchange == NODES]
+        entries = all_agents(self._node.vhosts).items()
+        return [self._line(key, entry) for key, entry in entries if entry.exchange == NODES]
 
     def _line(self, key: Key, entry: FederationAgent) -> dict[str, Any]:
         agent = self._all.get(key)
         line: dict[str, Any] = {
             "exchange": entry.exchange, "vhost": key[0], "upstream": entry.upstream,
+            "by": "entry" if key in self._node.vhosts.directory.agents else "policy",
             "consume_mode": entry.consume_mode, "forward_mode": entry.forward_mode, "copy": entry.copy,
             "state": "off", "reason": self._why_none(entry), "source": "", "interest": 0, "taken": 0,
             "routed": 0, "unrouted": 0, "refused": 0, "doubles": 0, "looped": 0, "spoilt": 0, "waiting": 0,

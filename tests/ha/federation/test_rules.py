@@ -228,3 +228,38 @@ def test_a_trace_shows_where_a_message_would_go_and_by_which_binding() -> None:
     ]  # fmt: skip
     assert steps("other") == [("x", "upstream", "mid", "unmatched", "")]
     assert not net.ask(top, "federation-trace", vhost="/", exchange="none", key="k")["ok"]
+
+
+def test_a_policy_makes_agents_for_exchanges_as_they_come_and_go() -> None:
+    net = two()
+    host = net.serving("leaf")
+    addresses = [f"127.0.0.1:{net.serving('hub').port}"]
+    policy = {"pattern": "^p", "apply-to": "exchanges", "definition": {"federation-upstream": "hub"}}
+    put = (
+        entry("federation-upstream", "hub", addresses=addresses, login=LOGIN),
+        entry("policy", "up", **policy),
+    )
+    assert net.define(host, *put)["ok"]
+
+    def states() -> dict[str, str]:
+        lines = host.running.status()["federation"]["agents"]
+        assert all(line["by"] == "policy" for line in lines)
+        return {line["exchange"]: line["state"] for line in lines}
+
+    assert states() == {}
+    for name in ("p1", "p2", "other"):
+        net.exchange("hub", "leaf", name=name)
+    net.until(lambda: states() == {"p1": "running", "p2": "running"})
+    net.queue("leaf", "q", "k", exchange="p1")
+    net.run(0.3)
+    net.send("hub", "k", "1", exchange="p1")
+    net.gets("leaf", "q", "1")
+    host.running.vhost.delete_exchange("p2")
+    net.run(0.5)
+    assert states() == {"p1": "running"}
+    assert "amq.link.p2@leaf" not in net.serving("hub").running.vhost.queues
+    assert net.define(host, entry("policy", "up", action="delete"))["ok"]
+    net.run(0.5)
+    assert states() == {}
+    assert "amq.link.p1@leaf" not in net.serving("hub").running.vhost.queues
+    assert not [name for _, name in host.running.vhosts.directory.cursors if not name.startswith("amq.")]
