@@ -12,7 +12,7 @@ from broker.errors import PreconditionFailed
 from broker.model.history.records import Bind
 from broker.model.routing.node_routes import NODES
 from broker.model.vhost.federation_entries import MOST_HOPS
-from broker.model.vhost.links import ask_for, asked_for, behind, declare_nodes, forgo
+from broker.model.vhost.links import ask_for, behind, declare_nodes, forgo
 from ha.adapter.federation.interest import changes, interest_of, mark_of
 from ha.core.federation.heeding import InterestRefused
 from ha.core.federation.wire import InterestFlag, digest_of
@@ -60,8 +60,17 @@ class LinkInterest:
         """The sum of all marks."""
         self._begun: dict[Wish, None] | None = None
         """The wishes of a whole set that is still coming."""
-        for wish, binding in asked_for(vhost, queue).items():
-            self._put(wish, binding, behind(binding).path)
+        self._unread = iter(vhost.bound_to(queue))
+        """Bindings that were there before, and are not in `held` yet."""
+
+    def look(self, most: int) -> int:
+        """Take in what was bound before, up to `most`. Returns how many; fewer than `most`: that was all."""
+        looked = 0
+        while looked < most and (binding := next(self._unread, None)) is not None:
+            interest = behind(binding)
+            self._put(interest.wish, binding, interest.path)
+            looked += 1
+        return looked
 
     @property
     def digest(self) -> str:

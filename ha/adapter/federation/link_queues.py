@@ -50,7 +50,7 @@ class LinkQueues:
             node.broker.wall_at(node.now),
         )  # fmt: skip
 
-    def find(self, peer: int, asked: Open) -> Found | Refusal:
+    def find(self, peer: int, asked: Open, most: int) -> Found | Refusal | int:
         taker = self._node.hooks.peers.get(peer)
         if taker is None:
             return Refusal("the connection is gone")
@@ -79,7 +79,9 @@ class LinkQueues:
             )
             return Refusal(other, patient=True)
         told = self._node.vhosts.directory.home.told(queue.uuid)
-        return Found(queue.uuid, told, self._interest_of(vhost, exchange, queue).digest)
+        interest = self._interest_of(vhost, exchange, queue)
+        looked = interest.look(most)
+        return looked if looked == most else Found(queue.uuid, told, interest.digest, looked)
 
     def _interest_of(self, vhost: VirtualHost, exchange: Exchange, queue: Queue) -> LinkInterest:
         found = self._interest.get(queue.uuid)

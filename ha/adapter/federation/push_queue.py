@@ -11,7 +11,7 @@ from broker.model.queue.link import ECHO, push_name
 from broker.model.routing.forward import Forward
 from broker.model.routing.node_routes import NODES
 from broker.model.vhost.links import declare_push, end_link, limit
-from ha.adapter.federation.asking import LinkInterest, federated
+from ha.adapter.federation.asking import MOST_INTEREST, LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
 from ha.adapter.federation.noting import note_link
 
@@ -122,6 +122,7 @@ class PushQueue:
         found = self._interest
         if found is None or found.ended or found.queue is not self._queue:
             found = self._interest = LinkInterest(self._vhost, exchange, self._queue)
+            found.look(MOST_INTEREST)
         return found.digest
 
     def apply(self, flags: InterestFlag, payload: bytes) -> Iterator[None]:

@@ -12,8 +12,8 @@ from functools import partial
 
 from ha.core.errors import LinkError
 from ha.core.federation.heeding import SLICE, Heeding, InterestRefused
-from ha.core.federation.ports import FeederModel, FeederStanding, LinkWire
-from ha.core.federation.served import Place, ServedLinks, outdone, unfit
+from ha.core.federation.ports import FeederModel, FeederStanding, Found, LinkWire
+from ha.core.federation.served import STOPS, Place, ServedLinks, outdone, unfit
 from ha.core.federation.wire import (
     LARGEST_INTEREST,
     MOST_STREAMS,
@@ -52,35 +52,60 @@ class LinkFeeders(ServedLinks[LinkFeed]):
     def __init__(self, model: FeederModel, wire: LinkWire) -> None:
         super().__init__(wire, LinkMethod.OPEN)
         self._model = model
+        self._opening: dict[Place, Open] = {}
+        """Who has asked for a link, and has no answer yet."""
+        self._share = SLICE
+        """Bindings that this tick may still look at or change."""
+        self._wrong: list[tuple[int, LinkError]] = []
         self._turn = 0
         """Where the next tick begins, so that each link has its turn."""
 
     @property
     def hungry(self) -> bool:
-        """Some of what was told is not applied yet: another tick is wanted at once."""
-        return any(feed.heeding.waits for feed in self.links.values())
+        """Something was asked for or told, and not all of it is done: another tick is wanted at once."""
+        return bool(self._opening) or any(feed.heeding.waits for feed in self.links.values())
 
     def tick(self) -> list[tuple[int, LinkError]]:
-        """Before the flush: apply a share of what was told. Returns the peers that told what cannot be
-        right."""
+        """Before the flush: a share of what was asked for and told. Returns the peers that said what cannot
+        be right."""
+        self._wrong = []
+        for place in list(self._opening):
+            try:
+                self._go_on(place)
+            except LinkError as error:
+                self._wrong.append((place[0], error))
         waiting = [(place, feed) for place, feed in self.links.items() if feed.heeding.waits]
-        if not waiting:
-            return []
+        if waiting:
+            self._apply_some(waiting)
+        return self._wrong
+
+    def _apply_some(self, waiting: list[tuple[Place, LinkFeed]]) -> None:
         self._turn = (self._turn + 1) % len(waiting)
-        share = max(SLICE // len(waiting), LEAST_SHARE)
-        left, wrong = SLICE, list[tuple[int, LinkError]]()
+        most = max(SLICE // len(waiting), LEAST_SHARE)
         for place, feed in waiting[self._turn :] + waiting[: self._turn]:
-            if left <= 0:
-                break
+            if self._share <= 0:
+                return
             if not self._model.ended(feed.uuid):
                 try:
-                    left -= self._apply(place, feed, min(share, left))
+                    self._share -= self._apply(place, feed, min(most, self._share))
                 except LinkError as error:
-                    wrong.append((place[0], error))
-        return wrong
+                    self._wrong.append((place[0], error))
+
+    def lost(self, peer: int) -> None:
+        for place in [place for place in self._opening if place[0] == peer]:
+            del self._opening[place]
+        super().lost(peer)
+
+    def stop(self) -> None:
+        why = Refusal(self._standing().refusal or STOPS)
+        for place in self._opening:
+            self._wire.send(*place, LinkMethod.REFUSED, why.encode())
+        self._opening.clear()
+        super().stop()
 
     def end_tick(self) -> None:
         """After the flush: each link gets what its queue has handed out."""
+        self._share = SLICE
         if not self.links:
             return
         standing = self._model.standing()
@@ -105,23 +130,39 @@ class LinkFeeders(ServedLinks[LinkFeed]):
         self._model.detach(link.uuid, delete=delete, drop=lost and link.asked.drops)
 
     def _open(self, place: Place, payload: bytes) -> None:
-        asked = parse_open(payload)
-        me = self._model.standing()
-        refusal = Refusal(me.refusal)
-        if not me.refusal:
-            refusal = unfit(asked.node, asked.owner, me)
-            if sum(peer == place[0] for peer, _ in self.links) >= MOST_STREAMS:
-                refusal = Refusal(f"{MOST_STREAMS} links of one connection are the most", patient=True)
-        if not refusal.reason:
-            found = self._model.find(place[0], asked)
-            if isinstance(found, Refusal):
-                refusal = found
-            else:
-                refusal = self._displace(found.uuid, asked)
-        if refusal.reason:
-            self._wire.send(*place, LinkMethod.REFUSED, refusal.encode())
+        self._opening[place] = parse_open(payload)
+        self._go_on(place)
+
+    def _go_on(self, place: Place) -> None:
+        """Answer who asks for a link, if the share of this tick is enough to know the answer."""
+        if self._share <= 0:
             return
-        assert not isinstance(found, Refusal)
+        asked = self._opening[place]
+        found = self._find(place, asked)
+        if isinstance(found, int):
+            self._share -= found
+            return
+        del self._opening[place]
+        if isinstance(found, Refusal):
+            self._wire.send(*place, LinkMethod.REFUSED, found.encode())
+        else:
+            self._share -= found.looked
+            self._begin(place, asked, found)
+
+    def _find(self, place: Place, asked: Open) -> Found | Refusal | int:
+        me = self._model.standing()
+        refusal = Refusal(me.refusal) if me.refusal else unfit(asked.node, asked.owner, me)
+        if refusal.reason:
+            return refusal
+        if sum(peer == place[0] for peer, _ in (*self.links, *self._opening)) > MOST_STREAMS:
+            return Refusal(f"{MOST_STREAMS} links of one connection are the most", patient=True)
+        found = self._model.find(place[0], asked, self._share)
+        if isinstance(found, Found) and (refusal := self._displace(found.uuid, asked)).reason:
+            return refusal
+        return found
+
+    def _begin(self, place: Place, asked: Open, found: Found) -> None:
+        me = self._model.standing()
         self.links[place] = LinkFeed(asked, found.uuid, Heeding(partial(self._model.apply, found.uuid)))
         taken = (asked.taken_epoch, asked.taken) if asked.uuid == found.told.hex() else (0, 0)
         self._model.attach(found.uuid, taken, asked.limits)

@@ -152,11 +152,13 @@ class FeederStanding(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A link queue, its uuid as the other node hears it, and the digest of the interest that it has."""
+    """A link queue, its uuid as the other node hears it, and the digest of the interest that it has.
+    `looked`: how many bindings had to be looked at."""
 
     uuid: bytes
     told: bytes
     digest: str
+    looked: int
 
 
 class FeederModel(Protocol):
@@ -164,8 +166,9 @@ class FeederModel(Protocol):
 
     def standing(self) -> FeederStanding: ...
 
-    def find(self, peer: int, asked: Open) -> Found | Refusal:
-        """The link queue, made if it does not exist yet, in the virtual host that the peer has opened."""
+    def find(self, peer: int, asked: Open, most: int) -> Found | Refusal | int:
+        """The link queue, made if it does not exist yet, in the virtual host that the peer has opened. A
+        number: so many of its bindings were looked at, `most`, and there are more: ask again."""
 
     def attach(self, uuid: bytes, taken: MessageId, limits: Mapping[str, int]) -> None:
         """Give the queue those limits, and begin to take messages from it; up to `taken` they have arrived.

@@ -12,6 +12,7 @@ from ha.core.federation.wire import LinkMethod, Offer, Open, Refusal, parse_refu
 Place = tuple[int, int]
 """Peer and stream."""
 Link = TypeVar("Link")
+STOPS = "it stops serving"
 
 
 class ServedLinks(ABC, Generic[Link]):
@@ -69,7 +70,7 @@ class ServedLinks(ABC, Generic[Link]):
 
     def stop(self) -> None:
         """This broker does not serve any more."""
-        why = Refusal(self._standing().refusal or "it stops serving")
+        why = Refusal(self._standing().refusal or STOPS)
         for place in list(self.links):
             self._stop(place, why)
 

@@ -91,6 +91,27 @@ def test_a_set_that_is_not_whole_takes_nothing_away() -> None:
     net.gets("leaf", "q", "m" * sent)
 
 
+def test_a_hub_that_starts_anew_looks_at_a_share_each_tick() -> None:
+    net = joined()
+    bound(net, MANY)
+    net.until(lambda: at_hub(net) == wanted(net))
+    host = net.nodes["hub"][0]
+    net.kill(host)
+    net.until(lambda: net.line("leaf", "hub")["state"] != "running")
+    net.start(host)
+    seen = [0]
+    while net.line("leaf", "hub")["state"] != "running":
+        net.step()
+        net.now += 0.001
+        if host.running.vhosts.serving:
+            known = host.running.federation._queues._interest.values()
+            seen.append(sum(len(interest.held) for interest in known if interest.exchange.name == "x"))
+    assert seen[-1] == MANY + 1
+    assert max(new - old for old, new in pairwise(seen)) <= heeding.SLICE
+    net.send("hub", f"many.{MANY - 1}", "1")
+    net.gets("leaf", "q", "1")
+
+
 @PURE_ONLY
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_changes_and_breaks_the_hub_knows_in_the_end_what_is_wanted(
