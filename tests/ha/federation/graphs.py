@@ -1,11 +1,14 @@
-"""Random nets in which there is one way at most from any node to any other, for each message."""
+"""Random nets: the nodes, and which way messages go."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import NamedTuple
 
-SHAPES = ("star", "chain", "tree", "ring", "ring with tails", "both ways")
+SHAPES = ("star", "chain", "tree", "ring", "both ways")
+"""There is one way at most from any node to any other."""
+CYCLES = ("ring with tails", "mesh")
+"""There may be several, and nodes beside them."""
 MOST = 12
 
 
@@ -34,14 +37,17 @@ class Graph(NamedTuple):
         return frozenset(found)
 
 
-def draw_graph(rng: Random, most: int = MOST) -> Graph:
-    shape = rng.choice(SHAPES)
+def draw_graph(rng: Random, most: int = MOST, shapes: tuple[str, ...] = SHAPES) -> Graph:
+    shape = rng.choice(shapes)
     count = 2 if shape == "both ways" else rng.randint(3, most)
     nodes = tuple(f"n{number}" for number in range(count))
     ring = {"ring": count, "ring with tails": max(3, count // 2)}.get(shape, 0)
     pairs = [(nodes[at], nodes[(at + 1) % ring]) for at in range(ring)]
     for at in range(max(1, ring), count):
         pairs += _directions(rng, shape, nodes[_parent(rng, shape, at)], nodes[at])
+    if shape == "mesh":
+        more = [tuple(rng.sample(nodes, 2)) for _ in range(rng.randint(1, count))]
+        pairs += [(one, other) for one, other in dict.fromkeys(more) if (one, other) not in pairs]
     return Graph(shape, nodes, _asking([Edge(*pair, rng.random() < 0.4) for pair in pairs]))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.link import is_link
 from broker.model.steps import finish
-from tests.ha.federation.graphs import MOST, Edge, draw_graph
+from tests.ha.federation.graphs import MOST, SHAPES, Edge, draw_graph
 from tests.ha.federation.nets import LOGIN, Net, agent, entry
 from tests.ha.pair import Host
 
@@ -110,9 +110,9 @@ class Asked:
 class Oracle:
     """See the module; `run` it."""
 
-    def __init__(self, seed: int, most: int = MOST) -> None:
+    def __init__(self, seed: int, most: int = MOST, shapes: tuple[str, ...] = SHAPES) -> None:
         self.rng = rng = Random(f"{seed}/oracle")
-        self.graph = graph = draw_graph(rng, most)
+        self.graph = graph = draw_graph(rng, most, shapes)
         self.seed = seed
         self.reach = {node: graph.reach(node) for node in graph.nodes}
         self.net = net = Net(None, **dict.fromkeys((*graph.nodes, *REFERENCES), 1))
