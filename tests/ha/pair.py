@@ -133,6 +133,10 @@ class Host:
         return (self.number.to_bytes(4, "big") + self.ids.to_bytes(12, "big"))[:count].ljust(count, b"\0")
 
 
+def _id_of(name: str) -> str:
+    return (name * 32)[:32]
+
+
 def retune(core: HaBroker, **numbers: Any) -> None:
     """From now on all parts of that node's core go by these numbers."""
     for name, value in numbers.items():
@@ -144,7 +148,8 @@ class Pair:
 
     def __init__(self, count: int = 2, **settings: Any) -> None:
         self.now = 100.0
-        self.hosts = [Host("abcdefghijklmnop"[i], FIRST + i, i + 1) for i in range(count)]
+        names = ["abcdefghijklmnop"[i] if i < 16 else f"h{i}" for i in range(count)]
+        self.hosts = [Host(name, FIRST + i, i + 1) for i, name in enumerate(names)]
         self.settings = settings
         self.wires: list[Wire] = []
         self.frame_max = 131072
@@ -188,7 +193,7 @@ class Pair:
                 f"/{host.name}",
                 host.name,
                 number=host.number,
-                new_id=partial(str.__mul__, host.name, 32),
+                new_id=partial(_id_of, host.name),
             )
             host.sync = ManualSync()
             host.node = Node(
