@@ -10,6 +10,8 @@ AUTHORITY ?= manual
 SEEDS    ?= 1000
 FIRST    ?= 1
 SOAK_SEEDS ?= 20000
+NETS     ?= 20
+SOAK_NETS ?= 300
 FUZZ_SECONDS ?= 600
 HISTORIES ?= 200
 ROUNDS   ?= 100
@@ -52,7 +54,7 @@ help: ## List the commands
 	@echo "make bench-compare            RabbitMQ (apt install rabbitmq-server) and Understudy under the same loads, and what ledger and metrics cost (writes bench/README.md; most of an hour; ARGS=--main: the first seven loads, some ten minutes; ARGS='--only mix': no file of the source)"
 	@echo "make bench-federation ARGS=--quick   rates, octets and lines of federation between two nodes, and RabbitMQ's federation and shovel beside it (writes bench/README.md if it is a whole run)"
 	@echo "make bench-hostile ARGS=logins    what an honest client notices of an attack: waits, stops, memory, link"
-	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc)"
+	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc), after NETS=20 nets of several clusters"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
 	@echo "make soak-sweeps              each test that tries a sample of bytes, ticks or faults, with all of them; the longest Spark jobs"
@@ -174,6 +176,9 @@ wheel: $(WHEEL)
 	@$(BIN)/python -m scripts.compiled.wheel $(ARGS)
 
 sim: $(STAMP)
+ifneq ($(NETS),0)
+	@$(BIN)/python -m tests.simulation.nets --seeds $(NETS) --first $(FIRST)
+endif
 ifneq ($(COMPILED),)
 	@$(BIN)/python -m tests.simulation.compiled build/simulation
 endif
@@ -186,8 +191,9 @@ soak: develop
 soak-simulation: $(STAMP)
 	@$(BIN)/python -m pytest -m soak tests/simulation/compiled; compiled=$$?; \
 	  $(BIN)/python -m tests.simulation.mutants; mutants=$$?; \
+	  $(BIN)/python -m tests.simulation.nets --seeds $(SOAK_NETS) --first $(FIRST); nets=$$?; \
 	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && \
-	  exit $$((compiled | mutants))
+	  exit $$((compiled | mutants | nets))
 
 soak-sweeps: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make soak-sweeps" $(PYTEST) -m soak $(SOAKED) $(ARGS)

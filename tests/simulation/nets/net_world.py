@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from random import Random
 from typing import Any
 
 from tests.ha.federation.graphs import Edge, draw_graph
 from tests.ha.federation.nets import agent, entry
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.journal import Violation
 from tests.simulation.harness.network import Cut
-from tests.simulation.harness.plan import NetworkPlan, draw_plan
+from tests.simulation.harness.plan import NetworkPlan, Plan, draw_plan
 from tests.simulation.nets.sender import EXCHANGE
 from tests.simulation.nets.sites import LOGIN, ClusterSite, Sent, SingleSite, Site
 from tests.simulation.nets.wan import Wan
@@ -30,15 +30,20 @@ PORTS = 100
 LATENCIES = (0.001, 0.02, 0.1, 0.3, 0.6)
 LOOK = 0.1
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT = 60.0, 300.0, 300.0
+SELDOM = 2.0
+"""Seconds between two messages of a publisher, while a line is down for long."""
 STILL = 5.0
 """Seconds in which nothing moves in a quiet net."""
-NUMBER = 30
-"""The invariant of a net, after those of a cluster."""
+
+
+class BrokenNet(Exception):
+    """What a net promises does not hold."""
 
 
 class NetWorld:
-    """Build with a seed, then `run`. Raises Violation, or whatever else went wrong. `outage`: seconds for
-    which one line is down, besides its short ones."""
+    """Build with a seed, then `run`. Raises BrokenNet, Violation, or whatever else went wrong. `outage`:
+    seconds for which one line is down, besides its short ones; then clusters are small, and have few clients,
+    which do little."""
 
     def __init__(self, seed: int, outage: float = 0.0) -> None:
         self.seed = seed
@@ -55,8 +60,11 @@ class NetWorld:
         self.sites: dict[str, Site] = {}
         for at, name in enumerate(self.graph.nodes):
             kind = rng.choice((ClusterSite, ClusterSite, SingleSite))
-            drawn = replace(draw_plan(seed * PORTS + at), consoles=0.0)
+            drawn = draw_plan(seed * PORTS + at)
+            drawn = _small(seed * PORTS + at) if outage else drawn
             self.sites[name] = kind(self.clock, self.wan, name, drawn, 5001 + PORTS * at)
+            if outage:
+                self.sites[name].sender.interval = SELDOM
         self.forwarded = 0
         """Messages that came to another site than that of their publisher."""
         self._cuts = 0
@@ -92,7 +100,7 @@ class NetWorld:
             site.define(self._entries(site.name), answers)
             self._until(START_LIMIT, lambda: bool(answers), f"an answer of {site.name}")  # noqa: B023
             if not answers[0]["ok"]:
-                raise Violation(NUMBER, f"{self}: {answers[0]}")
+                raise BrokenNet(f"{self}: {answers[0]}")
         self._until(START_LIMIT, lambda: not self._complaints(), "agents to run", self._complaints)
         hops = len(self.sites)
         self.clock.run(self.clock.now + 1.0 + 3 * hops * self.wan.plan.latency)  # all interest is known
@@ -159,7 +167,7 @@ class NetWorld:
         before = [(site.got(), site.waiting()) for site in self.sites.values()]
         self.clock.run(self.clock.now + STILL)
         if before != [(site.got(), site.waiting()) for site in self.sites.values()]:
-            raise Violation(NUMBER, f"{self}: a message moves in a quiet net")
+            raise BrokenNet(f"{self}: a message moves in a quiet net")
 
     def _complaints(self) -> list[str]:
         return [text for site in self.sites.values() for text in site.complaints()]
@@ -192,14 +200,14 @@ class NetWorld:
     def _check(self, site: Site, got: list[Sent]) -> None:
         where = f"{self}: {site.name}"
         if len(set(got)) != len(got):
-            raise Violation(NUMBER, f"{where}: twice: {sorted(m for m in set(got) if got.count(m) > 1)[:5]}")
+            raise BrokenNet(f"{where}: twice: {sorted(m for m in set(got) if got.count(m) > 1)[:5]}")
         strange = {name for name, _, _ in got if site.name not in self.graph.reach(name)}
         if strange:
-            raise Violation(NUMBER, f"{where}: messages of {strange}")
+            raise BrokenNet(f"{where}: messages of {strange}")
         for name in self.sites:
             attempts = [attempt for at, _, attempt in got if at == name]
             if attempts != sorted(attempts) and not any(s.lossy for s in self.sites.values()):
-                raise Violation(NUMBER, f"{where}: out of order: {attempts}")
+                raise BrokenNet(f"{where}: out of order: {attempts}")
 
     # -- helpers
 
@@ -209,5 +217,15 @@ class NetWorld:
         end = self.clock.now + limit + self.outage
         while not done():
             if self.clock.now >= end:
-                raise Violation(NUMBER, f"{self}: waited {limit:g} s for {what}: {why()}")
+                raise BrokenNet(f"{self}: waited {limit:g} s for {what}: {why()}")
             self.clock.run(self.clock.now + LOOK)
+
+
+def _small(seed: int) -> Plan:
+    """A pair with few clients: these work as long as the line is down."""
+    plans = (draw_plan(seed + 10 * PORTS * PORTS * more) for more in count())
+    plan = next(plan for plan in plans if plan.nodes == 2 and plan.authority in ("manual", "pair"))
+    return replace(
+        plan, publishers=plan.publishers[:1], consumers=(), pollers=(), temporaries=(), churners=(), rules=(),
+        movers=(), trespassers=(), registrar=0.0, operator=replace(plan.operator, every=1.0),
+    )  # fmt: skip

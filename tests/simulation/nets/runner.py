@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.simulation.harness.journal import Violation
-from tests.simulation.nets.net_world import NetWorld
+from tests.simulation.nets.net_world import BrokenNet, NetWorld
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ def run_net(seed: int, outage: float = 0.0, echo: Callable[[str], None] | None =
     world.clock.echo = echo
     try:
         world.run()
-    except Violation as violation:
+    except (BrokenNet, Violation) as violation:
         failure = str(violation)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
