@@ -11,6 +11,7 @@ number, so what is lost, or comes twice, is known one by one.
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from contextlib import ExitStack
@@ -38,7 +39,7 @@ WANTS = {"berlin": ["eu.rate"], "madrid": ["eu.rate", "us.rate"], "oslo": KEYS}
 """Which prices each leaf is bound for."""
 CUT_OFF = "madrid"
 SHARE_OF_ORDERS, SHARE_OF_REQUESTS = 0.2, 0.01
-CUT_AT, MEND_AT, KILL_AT = 0.2, 0.4, 0.6
+CUT_AT, MEND_AT, KILL_AT = 0.15, 0.3, 0.5
 """Shares of the prices that are confirmed before that happens."""
 LOGIN, PASSWORD = "leaf", "a word of the demo"
 PATIENCE = 60.0
@@ -107,6 +108,7 @@ class Star(Stage):
         self._lines: dict[str, Line] = {}
         self._tasks: dict[str, Task] = {}
         self._octets = 0.0
+        self._caught_up_at = 0.0
 
     def run(self) -> StarOutcome:
         """Run all steps. No child process is left when it returns or raises DemoFailed."""
@@ -118,8 +120,9 @@ class Star(Stage):
             self._start_brokers()
             self._federate()
             self._start_clients()
-            waited, caught_up = self._cut_and_mend()
+            waited, mended_at = self._cut_and_mend()
             promote_ms, linked_ms = self._fail_over()
+            caught_up = self._catch_up() - mended_at
             flows = self._finish()
             self._stop_brokers()
         resent = sum(int(client.counts.get("resent", 0)) for client in self._clients.values())
@@ -261,8 +264,7 @@ class Star(Stage):
         )
 
     def _cut_and_mend(self) -> tuple[int, float]:
-        """Cut one leaf off under load. Returns how many messages waited for it, and how many seconds it took
-        to have them all."""
+        """Cut one leaf off under load. Returns how many messages waited for it, and when that was over."""
         line = self._lines[CUT_OFF]
         self._reach(CUT_AT)
         line.cut()
@@ -273,20 +275,34 @@ class Star(Stage):
             f"{waited:,} messages wait for {CUT_OFF} at the centre; understudy federate map: {self._picture}"
         )
         line.mend()
-        began = time.monotonic()
-        self._until(lambda: self._behind(CUT_OFF) <= self._usual, PATIENCE, f"{CUT_OFF} to catch up")
-        took = time.monotonic() - began
-        self._progress.event(
-            f"mended the line: {CUT_OFF} has all of it after {took:.1f} s, beside live traffic"
-        )
-        return waited, took
+        self._progress.event(f"mended the line of {CUT_OFF}")
+        return waited, time.monotonic()
+
+    def _catch_up(self, share: float = 1.0) -> float:
+        """Wait until the leaf that was cut off has what waited for it, or until that share of the prices is
+        confirmed. Returns when it had it, or 0.0."""
+        if self._caught_up_at:
+            return self._caught_up_at
+        target = share * self._options.messages if share < 1 else math.inf
+        self._until(
+            lambda: self._behind(CUT_OFF) <= self._usual or self._confirmed >= target,
+            self._limit, f"{CUT_OFF} to catch up",
+        )  # fmt: skip
+        if self._behind(CUT_OFF) <= self._usual:
+            self._caught_up_at = time.monotonic()
+            self._progress.event(f"{CUT_OFF} has all that waited for it, beside live traffic")
+        return self._caught_up_at
 
     def _reach(self, share: float) -> None:
         target = share * self._options.messages
         self._until(
-            lambda: int(self._clients["ticker"].counts.get("confirmed", 0)) >= target,
-            self._limit, "enough prices to be confirmed",
+            lambda: self._confirmed >= target, self._limit, "enough prices to be confirmed",
         )  # fmt: skip
+
+    @property
+    def _confirmed(self) -> int:
+        """Prices."""
+        return int(self._clients["ticker"].counts.get("confirmed", 0))
 
     @property
     def _usual(self) -> int:
@@ -294,8 +310,7 @@ class Star(Stage):
         return int(self._options.rate * 1.5) + 200
 
     def _behind(self, leaf: str) -> int:
-        confirmed = int(self._clients["ticker"].counts.get("confirmed", 0))
-        due = confirmed * len(WANTS[leaf]) / len(KEYS)
+        due = self._confirmed * len(WANTS[leaf]) / len(KEYS)
         return int(due) - int(self._clients[leaf].counts.get("received", 0))
 
     def _map(self) -> int:
@@ -314,6 +329,7 @@ class Star(Stage):
     def _fail_over(self) -> tuple[float, float]:
         """Kill the centre's primary under load, and promote its backup. Returns how long the promotion took,
         and until all links ran again, in ms."""
+        self._catch_up(KILL_AT)
         self._reach(KILL_AT)
         self._brokers[self._first].signal(signal.SIGKILL)
         self._brokers[self._first].wait(5)
