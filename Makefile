@@ -95,8 +95,8 @@ develop: $(STAMP) java ## The same, with what tests, checks and benchmarks need
 demo: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --messages $(MESSAGES) --authority $(AUTHORITY) $(ARGS)
 
-demo-federation: $(RUNS)
-	@$(BIN)/understudy demo --federation --messages $(MESSAGES) $(ARGS)
+demo-federation: setup
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --federation --messages $(MESSAGES) $(ARGS)
 
 test: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test" $(PYTEST) $(ARGS)

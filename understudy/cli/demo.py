@@ -71,7 +71,8 @@ _PLAIN_WIDTH = 110
 def demo(messages: int, rate: float, keep: bool, folder: Path, authority: str, federation: bool) -> None:
     """Run a pair of brokers and real clients, kill the primary, and show Spark's verdict on what was lost.
 
-    With --federation, one of the lines is cut and mended, too, and each message is counted at each node.
+    With --federation, one of the lines is cut and mended, too, and each message is counted at each node. Then
+    Spark judges all ledgers together.
 
     Exit code 0 only if it is proven that nothing confirmed was lost.
     """
@@ -104,6 +105,7 @@ def demo(messages: int, rate: float, keep: bool, folder: Path, authority: str, f
 
 def star(console: Console, options: StarOptions, *, keep: bool) -> None:
     """The demo of federation."""
+    check_spark()
     prepare(options.folder)
     try:
         with ended_by_signals(), Progress(console) as progress:
@@ -114,7 +116,8 @@ def star(console: Console, options: StarOptions, *, keep: bool) -> None:
     if keep:
         console.print(f"ledgers, data and logs are in {escape(str(options.folder))}", soft_wrap=True)
     elif outcome.good:
-        clear(options.folder, but=(outcome.map,))
+        report = outcome.verdict.report
+        clear(options.folder, but=(outcome.map, *(() if report is None else (report, beside(report)))))
     if not outcome.good:
         leave(FAILED)
 
@@ -136,6 +139,7 @@ def show_star(console: Console, outcome: StarOutcome) -> None:
         )
         table.add_row(flow.what, *map(_count, (*numbers, flow.p50_ms, flow.worst_ms)))
     console.print(table)
+    counted = all(flow.good for flow in outcome.flows)
     again = f"{outcome.resent:,} messages were in doubt and sent again, so that some came twice; "
     console.print(
         f"{outcome.waited:,} messages waited for the leaf that was cut off, which had them "
@@ -148,7 +152,14 @@ def show_star(console: Console, outcome: StarOutcome) -> None:
     words = (
         "nothing is lost, nothing is doubled" if outcome.good else "messages are lost, doubled or disordered"
     )
-    console.print(f"[bold {'green' if outcome.good else 'red'}]{words}[/]", soft_wrap=True, highlight=False)
+    console.print(f"[bold {'green' if counted else 'red'}]{words}[/]", soft_wrap=True, highlight=False)
+    verdict = outcome.verdict
+    if verdict.answer is not None:
+        colour = "red" if verdict.code else "green"
+        sentence = escape(str(verdict.answer.get("sentence", "")))
+        console.print(f"[bold {colour}]{sentence}[/]", soft_wrap=True, highlight=False)
+    if verdict.report is not None:
+        console.print(f"report: {escape(str(verdict.report.resolve()))}", soft_wrap=True, highlight=False)
     console.print(f"map: {escape(str(outcome.map.resolve()))}", soft_wrap=True, highlight=False)
 
 

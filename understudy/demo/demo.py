@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from understudy.demo.processes import Child
 from understudy.demo.progress import Progress, Tally
-from understudy.demo.stage import Client, DemoFailed, Stage, free_ports, queues_in
+from understudy.demo.stage import Client, DemoFailed, Stage, Verdict, free_ports, queues_in
 from understudy.demo.workload import CONSUMERS, PLAIN_QUEUE, PUBLISHERS, Work, shares
 from understudy.management import Unreachable, ask
 from understudy.shared.file_errors import of_file
@@ -92,17 +91,17 @@ class Demo(Stage):
             self._finish_traffic()
             outage_ms = self._outage(killed_at)
             self._stop_brokers()
-            verdict, code, report = self._reconcile()
+            found = self._reconcile() if self._options.spark else Verdict()
         publishers = {name: client.counts for name, client in self._clients.items() if name in PUBLISHERS}
         return DemoOutcome(
-            verdict=verdict,
-            verdict_code=code,
+            verdict=found.answer,
+            verdict_code=found.code,
             plain=self._clients[PLAIN_QUEUE].counts,
             outage_ms=outage_ms,
             promote_ms=promote_ms,
             rejoin_ms=rejoin_ms,
             seconds=time.monotonic() - began,
-            report=report,
+            report=found.report,
             publishers=publishers,
         )
 
@@ -222,23 +221,6 @@ class Demo(Stage):
         for name in (self._first, self._second):
             self._stop(name)
         self._progress.event("both brokers stopped; their ledgers are sealed")
-
-    def _reconcile(self) -> tuple[dict[str, Any] | None, int, Path | None]:
-        if not self._options.spark:
-            return None, 0, None
-        self._progress.event("Spark reconciles the ledgers of both brokers and all clients")
-        report = self._options.folder / "report.html"
-        arguments = ["understudy", "reconcile", str(self._options.folder), "--output", str(report)]
-        arguments += ["--format", "json"]
-        code, text = self._children.run("reconcile", arguments, 600, meanwhile=self._show)
-        try:
-            verdict = json.loads(text)
-        except ValueError:
-            log = Child.last_words_of(self._logs / "reconcile.log")
-            raise DemoFailed(f"reconcile ended with exit code {code} and no answer: {log}") from None
-        if not isinstance(verdict, dict):
-            raise DemoFailed("the answer of reconcile is not a JSON object")
-        return verdict, 1 if code is None else code, report if report.exists() else None
 
     # -- pieces --------------------------------------------------------------------------------------------
 

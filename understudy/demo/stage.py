@@ -5,6 +5,7 @@ A stage owns the child processes, and the one thread that watches them. Each wai
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import time
@@ -36,6 +37,15 @@ class Client:
     ready: bool = False
     done: bool = False
     counts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class Verdict:
+    """Spark's answer, None without Spark; the exit code of the command; its report."""
+
+    answer: dict[str, Any] | None = None
+    code: int = 0
+    report: Path | None = None
 
 
 class Stage(ABC):
@@ -98,6 +108,24 @@ class Stage(ABC):
 
     def _sum(self, key: str) -> int:
         return sum(int(client.counts.get(key, 0)) for client in self._clients.values())
+
+    # -- ledgers
+
+    def _reconcile(self) -> Verdict:
+        """Of all ledgers in the folder."""
+        self._progress.event("Spark reconciles the ledgers of all brokers and all clients")
+        report = self._folder / "report.html"
+        arguments = ["understudy", "reconcile", str(self._folder), "--output", str(report)]
+        arguments += ["--format", "json"]
+        code, text = self._children.run("reconcile", arguments, 600, meanwhile=self._show)
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            log = Child.last_words_of(self._logs / "reconcile.log")
+            raise DemoFailed(f"reconcile ended with exit code {code} and no answer: {log}") from None
+        if not isinstance(answer, dict):
+            raise DemoFailed("the answer of reconcile is not a JSON object")
+        return Verdict(answer, 1 if code is None else code, report if report.exists() else None)
 
     # -- waits
 

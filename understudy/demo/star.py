@@ -23,7 +23,7 @@ from broker.security.authenticator import hash_password
 from understudy.demo.line import Line
 from understudy.demo.plain_client import plain_connection
 from understudy.demo.progress import Progress, Tally
-from understudy.demo.stage import Client, DemoFailed, Stage
+from understudy.demo.stage import Client, DemoFailed, Stage, Verdict
 from understudy.demo.star_worker import Task, exchange_of, queue_of
 from understudy.management import Unreachable, ask, refusal_of
 
@@ -53,6 +53,7 @@ class StarOptions:
     rate: float
     folder: Path
     delay: float = 0.05
+    spark: bool = True
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,11 +90,12 @@ class StarOutcome:
     octets: float
     """On the line to the leaf that wants everything, both ways, for each message on it."""
     seconds: float
+    verdict: Verdict
     resent: int = 0
 
     @property
     def good(self) -> bool:
-        return all(flow.good for flow in self.flows)
+        return not self.verdict.code and all(flow.good for flow in self.flows)
 
 
 class Star(Stage):
@@ -125,10 +127,11 @@ class Star(Stage):
             caught_up = self._catch_up() - mended_at
             flows = self._finish()
             self._stop_brokers()
+            verdict = self._reconcile() if self._options.spark else Verdict()
         resent = sum(int(client.counts.get("resent", 0)) for client in self._clients.values())
         return StarOutcome(
             flows, self._picture, waited, caught_up, promote_ms, linked_ms, self._octets,
-            time.monotonic() - began, resent,
+            time.monotonic() - began, verdict, resent,
         )  # fmt: skip
 
     @property
