@@ -24,7 +24,8 @@ from ha.core.mirror.wire import one_line
 
 FIRST = 2
 """The lowest channel: the client has opened the first one for itself."""
-DELIVER = b"\0\x3c\0\x3c"
+BASIC = b"\0\x3c"
+DELIVER = BASIC + b"\0\x3c"
 
 
 class Answer(NamedTuple):
@@ -212,8 +213,8 @@ class PlainChannels:
         channel.missing, channel.parts, channel.largest = -2, [], 0
 
     def _header(self, channel: _Channel, frame: bytes) -> None:
-        if channel.missing != -2 or len(frame) < PROPERTIES_AT + 3:
-            raise LinkError("a content header that is not due, or is cut short")
+        if channel.missing != -2 or len(frame) < PROPERTIES_AT + 3 or frame[7:9] != BASIC:
+            raise LinkError("a content header that is not due, is cut short, or is of another class")
         channel.missing = int.from_bytes(frame[11:19], "big")
         channel.largest = len(frame)
         channel.parts = [frame] if channel.missing <= self._message_max else []

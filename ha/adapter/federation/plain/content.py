@@ -64,6 +64,17 @@ def hop(cluster: str, vhost: str, exchange: str, uri: str, *, redelivered: bool 
     return b"F" + write_table(entry)
 
 
+def properties_of(raw: bytes) -> bytes:
+    """The property list of a message, flags first."""
+    return raw[PROPERTIES_AT : int.from_bytes(raw[3:7], "big") + OVERHEAD - 1]
+
+
+def with_properties(raw: bytes, properties: bytes) -> bytes:
+    """The message with that property list."""
+    end = int.from_bytes(raw[3:7], "big") + OVERHEAD
+    return frame(HEADER, int.from_bytes(raw[1:3], "big"), raw[7:PROPERTIES_AT] + properties) + raw[end:]
+
+
 def passed_on(raw: bytes, found: Came, hops: Sequence[bytes], *, expiration: int | None = None) -> bytes:
     """The message with these hops in front, the nearest first, and without `user-id`: the user is one of
     another broker. `expiration`: the milliseconds that it has left; None: as it says itself."""

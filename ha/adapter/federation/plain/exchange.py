@@ -7,33 +7,42 @@ that broker gives no ids: after a failure it sends again what was not acked, and
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from broker.amqp091.codec.content_check import unreadable
 from broker.amqp091.codec.frames import OVERHEAD
-from broker.amqp091.codec.properties import PROPERTIES_AT, Checked, check
+from broker.amqp091.codec.properties import Checked, check
 from broker.errors import AmqpError
 from broker.model.history.records import Bind, Envelope
-from broker.model.queue.link import BOUND_FROM
+from broker.model.queue.link import BOUND_FROM, Path
 from broker.model.values import ROOT, Position
 from broker.model.vhost.federation_entries import MOST_HOPS
 from broker.model.vhost.links import Interest, arrive, nodes_of, plain_node
 from ha.adapter.federation.exchange_model import NOWHERE
-from ha.adapter.federation.plain.content import came, hop, passed_on
+from ha.adapter.federation.plain.content import came, hop, passed_on, properties_of, with_properties
 from ha.adapter.federation.wishes import Wishes
 from ha.core.federation.plain.ports import Delivery, Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.model.queue.link import Path
     from broker.model.vhost.links import Wish
     from broker.model.vhost.vhost import VirtualHost
     from broker.store.store import Store
     from ha.adapter.federation.ports import FederationNode
 
-_Kind = tuple[str, Checked, "Path", int]
+_Kind = tuple[str, Checked, Path, int]
 """What all messages of one run share: routing key, properties, path, channel."""
+
+
+LOOPED, SPOILT = "looped", "spoilt"
+
+
+class _Fate(NamedTuple):
+    """What becomes of a message: its new properties, what they say, and the path that it came by."""
+
+    properties: bytes
+    checked: Checked
+    path: Path
 
 
 class PlainExchange:
@@ -56,6 +65,9 @@ class PlainExchange:
         self._wishes = Wishes(vhost, exchange, self._me, max_hops) if max_hops else None
         self._hops = {False: b"", True: b""}
         self._from = ""
+        self._like: tuple[bytes, bool] | None = None
+        """Properties of the last message, and whether it was redelivered."""
+        self._fate: _Fate | str = SPOILT
         self._settled = self._seen = 0
         self._settling: deque[tuple[Position, int]] = deque()
         """Of each batch with messages: the last tag."""
@@ -109,7 +121,7 @@ class PlainExchange:
             again: hop(cluster, vhost, self._exchange, f"amqp://{address}{path}", redelivered=again)
             for again in (False, True)
         }
-        self._from = server.node
+        self._from, self._like = server.node, None
         self._settled = self._seen = 0
         self._settling.clear()
 
@@ -140,23 +152,37 @@ class PlainExchange:
         self._settling.append((position, self._seen))
 
     def _read(self, delivery: Delivery) -> tuple[_Kind, bytes] | None:
-        """None: nothing is to be published of it; it is counted."""
-        try:
-            if not delivery.raw or unreadable([delivery.raw]):
+        """None: nothing is to be published of it; it is counted. Of a message with the properties of the last
+        one, only the body is another."""
+        raw = delivery.raw
+        like = properties_of(raw), delivery.redelivered
+        if like != self._like:
+            self._like, self._fate = like, self._look(delivery)
+        fate = self._fate
+        if not isinstance(fate, _Fate):
+            if fate == LOOPED:
+                self.looped += 1
+            else:
                 self.spoilt += 1
-                return None
-            found = came(delivery.raw)
+            return None
+        kind = delivery.routing_key, fate.checked, fate.path, delivery.channel
+        return kind, with_properties(raw, fate.properties)
+
+    def _look(self, delivery: Delivery) -> _Fate | str:
+        """What becomes of messages with the properties of this one."""
+        raw = delivery.raw
+        try:
+            if not raw:
+                return SPOILT
+            check(properties_of(raw))
+            found = came(raw)
             path = nodes_of(found.hops)
             if self._me in path or self._known_as in path or len(path) >= MOST_HOPS:
-                self.looped += 1
-                return None
-            raw = passed_on(delivery.raw, found, [self._hops[delivery.redelivered]])
-            end = int.from_bytes(raw[3:7], "big") + 7
-            checked = check(raw[PROPERTIES_AT:end])
+                return LOOPED
+            made = properties_of(passed_on(raw, found, [self._hops[delivery.redelivered]]))
+            return _Fate(made, check(made), (*path, self._from))
         except AmqpError:
-            self.spoilt += 1
-            return None
-        return (delivery.routing_key, checked, (*path, self._from), delivery.channel), raw
+            return SPOILT
 
     def _publish(self, kind: _Kind, raws: list[bytes], largest: int) -> None:
         key, checked, path, channel = kind

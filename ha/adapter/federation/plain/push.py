@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from broker.errors import AmqpError
 from broker.model.history.records import Entry, MessageId, id_of
 from broker.model.vhost.links import nodes_of
-from ha.adapter.federation.plain.content import came, hop, passed_on
+from ha.adapter.federation.plain.content import came, hop, passed_on, properties_of, with_properties
 from ha.core.federation.plain.ports import Given
 
 if TYPE_CHECKING:
+    from broker.model.queue.link import Path
     from ha.adapter.federation.push_queue import PushQueue
 
 
@@ -26,6 +27,10 @@ class PlainPush:
         self._node = node
         self._vhost = vhost
         self._exchange = exchange
+        self._like: tuple[bytes, Path] | None = None
+        """Properties and path of the last message."""
+        self._properties = b""
+        """What became of these properties."""
 
     def type(self) -> str:
         return self._push.type()
@@ -51,6 +56,9 @@ class PlainPush:
         left = envelope.expiration
         if left is not None:
             left = max(0, left - max(0, wall_ms - envelope.wall_ms))
+        like = properties_of(raw), envelope.path
+        if left is None and like == self._like:
+            return Given(id_of(entry), envelope.routing_key, with_properties(raw, self._properties))
         try:
             found = came(raw)
             known = nodes_of(found.hops)
@@ -58,7 +66,9 @@ class PlainPush:
             hops = [self._hop(node) for node in reversed(path if self._push.echo else [*path, self._node])]
             made = passed_on(raw, found, hops, expiration=left)
         except AmqpError:
-            made = b""
+            return Given(id_of(entry), envelope.routing_key, b"")
+        if left is None:
+            self._like, self._properties = like, properties_of(made)
         return Given(id_of(entry), envelope.routing_key, made)
 
     def _hop(self, node: str) -> bytes:
