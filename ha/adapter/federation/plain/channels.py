@@ -84,6 +84,10 @@ class PlainChannels:
         self._client = client
         self._message_max = message_max
         self._peers: dict[int, _Peer] = {}
+        self._target: tuple[int, str, str] | None = None
+        """Channel, exchange and routing key of the last message that was published."""
+        self._head = b""
+        """The method frame for it."""
 
     def opened(self, peer: int, upstream: str, vhost: str) -> None:
         """A connection to that upstream is logged in."""
@@ -127,9 +131,15 @@ class PlainChannels:
 
     def publish(self, peer: int, stream: int, exchange: str, message: Given) -> None:
         client, number = self._client(peer), self._number(peer, stream)
-        if client is not None and number:
-            head = encode_frame(number, "basic.publish", exchange=exchange, routing_key=message.routing_key)
-            client.send_frames([head, reframe(message.raw, number, client.frame_max)])
+        if client is None or not number:
+            return
+        target = number, exchange, message.routing_key
+        if target != self._target:
+            self._target = target
+            self._head = encode_frame(
+                number, "basic.publish", exchange=exchange, routing_key=message.routing_key
+            )
+        client.send_frames([self._head, reframe(message.raw, number, client.frame_max)])
 
     def release(self, peer: int, stream: int) -> None:
         number = self._number(peer, stream)
