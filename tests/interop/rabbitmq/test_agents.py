@@ -53,9 +53,14 @@ def test_what_is_given_and_what_comes_back(theirs: Rabbit, leaf: Ours, there: Cl
     assert sorted(found) == ["1", "2"]
     [hop] = found["1"].headers["x-received-from"]
     assert (hop["cluster-name"], hop["vhost"]) == ("leaf", "/") and 0 < int(found["1"].expiration) <= 600000
-    until(lambda: leaf.line("both")["looped"] == 1)
+    large = "x" * 400_000
+    here.publish("both", "k", large)
+    there.publish("both", "k", large.upper())
+    for side in (here, there):
+        assert sorted(side.bodies("both.q", 2)) == [large.upper(), large]
+    until(lambda: leaf.line("both")["looped"] == 2)
     line = leaf.line("both")
-    assert (line["given"], line["waiting"], here.depth("both.q")) == (1, 0, 0)
+    assert (line["given"], line["waiting"], here.depth("both.q")) == (2, 0, 0)
 
 
 def test_what_rabbitmq_refuses_is_let_go_of(theirs: Rabbit, leaf: Ours, there: Client, here: Client) -> None:

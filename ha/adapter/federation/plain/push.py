@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.amqp10.conversion import as_0_9_1, is_stored
 from broker.errors import AmqpError
 from broker.model.history.records import Entry, MessageId, id_of
 from broker.model.vhost.links import nodes_of
@@ -53,6 +54,8 @@ class PlainPush:
 
     def _given(self, entry: Entry, wall_ms: int) -> Given:
         _, envelope, raw = entry
+        if is_stored(raw):
+            raw = as_0_9_1(raw)
         left = envelope.expiration
         if left is not None:
             left = max(0, left - max(0, wall_ms - envelope.wall_ms))

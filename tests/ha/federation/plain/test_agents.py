@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.amqp091.codec.frames import body_of
+from broker.amqp10.conversion import incoming, is_stored
+from tests.broker.amqp10.messages import payload
 from tests.ha.federation.nets import Net
 
 QUEUE = "federation: x -> leaf"
@@ -267,3 +270,12 @@ def test_a_failover_here_loses_nothing() -> None:
     publish(net, "hub", "a.b", PERSISTENT % b"4")
     net.until(lambda: set(net.content("leaf", "q")) == set("1234"))
     net.until(lambda: there(net) == 0 and set(net.content("hub", "all")) == set("78"))
+
+
+def test_what_was_published_over_amqp_1_0_is_given_as_0_9_1() -> None:
+    net = joined(forward_mode="all")
+    net.queue("hub", "all", "#")
+    publish(net, "leaf", "z", incoming(payload(properties=["id"])).raw, PERSISTENT % b"2")
+    net.until(lambda: net.content("hub", "all").endswith("2"))
+    first = net.serving("hub").running.vhost.queues["all"].held_entries()[0][2]
+    assert not is_stored(first) and body_of(first) == b"body"
