@@ -139,6 +139,8 @@ def print_result(answer: Mapping[str, Any], console: Console) -> None:
     summary.add_row(*(f"{number:,}" for number in numbers), outage)
     console.print(summary)
     console.print(_queue_table(answer))
+    if answer.get("hops"):
+        console.print(_hop_table(answer))
     said = set()
     for finding in answer["findings"][:SHOWN_FINDINGS]:
         said.add(finding["sentence"])
@@ -149,6 +151,21 @@ def print_result(answer: Mapping[str, Any], console: Console) -> None:
     for clock in answer["clocks"]:
         if clock["sentence"]:
             console.print(f"clocks: {shown(clock['sentence'])}", markup=False, highlight=False)
+
+
+def _hop_table(answer: Mapping[str, Any]) -> Table:
+    table = Table(title="federation links", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("link queue", overflow="fold")
+    for name in ("from", "to"):
+        table.add_column(name, overflow="fold")
+    names = ("transferred", "arrived", "unplaced")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for hop in answer["hops"][:SHOWN_QUEUES]:
+        ends = (cell(hop["name"] or hop["queue"]), cell(hop["from"] or "?"), cell(hop["to"] or "?"))
+        table.add_row(*ends, *(f"{hop[name]:,}" for name in names), hop["verdict"])
+    return table
 
 
 def _queue_table(answer: Mapping[str, Any]) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ha.federation.nets import Net
-from tests.ha.pair import raw
+from tests.ha.pair import Host, raw
 from understudy.ledger.batches import LedgerSink
 from understudy.ledger.writer import LedgerWriter
 
@@ -22,16 +22,22 @@ class NetWithLedgers(Net):
     def __init__(self, folder: Path, **sizes: int) -> None:
         super().__init__(None, **sizes)
         self.folder = folder
-        for name, members in self.nodes.items():
-            for host in members:
-                host.ledger = LedgerSink(
-                    str(folder / name), host.name, "broker", incarnation=1, clock=self.now_us
-                )
+        self._lives: dict[str, int] = {}
         self._shop = LedgerWriter(
             str(folder / "clients"), "shop", "producer", incarnation=1, clock=self.now_us
         )
         self._number = 0
         self._tags: dict[str, int] = {}
+
+    def start(self, *hosts: Host) -> None:
+        """Each life of a node has a ledger of its own."""
+        for host in hosts or self.hosts:
+            name = next(name for name, members in self.nodes.items() if host in members)
+            life = self._lives[host.name] = self._lives.get(host.name, 0) + 1
+            host.ledger = LedgerSink(
+                str(self.folder / name), host.name, "broker", incarnation=life, clock=self.now_us
+            )
+        super().start(*hosts)
 
     def now_us(self) -> int:
         return START_US + round(self.now * 1_000_000)

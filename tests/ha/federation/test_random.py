@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from broker.model.values import Position
 from tests.ha.federation.nets import Net
 from tests.ha.pair import Host, raw
+
+if TYPE_CHECKING:
+    from broker.model.vhost.vhost import VirtualHost
 
 SEEDS = int(os.environ.get("FEDERATION_SEEDS", "3"))
 FAULTS = 6
@@ -23,7 +27,7 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.net = net = Net(giver=2, top=2, leaf=2)
+        self.net = net = self.make_net()
         net.up()
         net.exchange("giver", "top", "leaf")
         net.queue("leaf", "q", "k.#")
@@ -39,6 +43,18 @@ class Chaos:
         self.sent: dict[int, tuple[Host, int, Position]] = {}
         self.next = self.attempts = 0
 
+    def make_net(self) -> Net:
+        return Net(giver=2, top=2, leaf=2)
+
+    def told(self, number: int) -> None:
+        """That one is confirmed."""
+
+    def send(self, vhost: VirtualHost, key: str, number: int) -> None:
+        route = vhost.route("x", key)
+        vhost.publish(
+            route, [raw(chr(48 + number % 10))], persistent=True, channel=1, largest_frame=22
+        )  # fmt: skip
+
     def publish(self) -> None:
         """The next one, once the one before is confirmed; again, where its broker has gone meanwhile."""
         serving = [h for h in self.net.nodes[self.source] if h.node is not None and h.running.vhosts.serving]
@@ -47,6 +63,7 @@ class Chaos:
             if alive and self.net.confirmed(host, position):
                 del self.sent[number]
                 self.confirmed.add(number)
+                self.told(number)
             elif not alive:
                 del self.sent[number]
                 self.next = min(self.next, number)
@@ -55,10 +72,7 @@ class Chaos:
             host = serving[0]
             vhost = host.running.vhost
             self.attempts += 1
-            route = vhost.route("x", f"k.{self.next}.{self.attempts}")
-            vhost.publish(
-                route, [raw(chr(48 + self.next % 10))], persistent=True, channel=1, largest_frame=22
-            )  # fmt: skip
+            self.send(vhost, f"k.{self.next}.{self.attempts}", self.next)
             self.sent[self.next] = host, id(host.node), vhost.history.position
             self.next += 1
 

@@ -123,8 +123,10 @@ def test_names_are_shown_as_they_are_and_never_act_on_the_terminal(tmp_path: Pat
     answer["queues"][0]["name"] = NASTY
     answer["findings"][0]["sentence"] = f"lost: {NASTY}"
     answer["missing"] = [NASTY]
+    hop = {"name": NASTY, "from": "hub", "to": None, "verdict": "not provable", "queue": ""}
+    answer["hops"] = [hop | {"transferred": 12, "arrived": 0, "unplaced": 0}]
     print_result(answer, console)
-    assert out.getvalue().count(SHOWN) == 4
+    assert out.getvalue().count(SHOWN) == 5
     assert "\x1b" not in out.getvalue()
 
 

@@ -160,3 +160,11 @@ def test_text_stands_out_in_both_schemes(scheme: dict[str, str]) -> None:
     for line in ("sent", "confirmed", "received", "p50", "p99", "again"):
         assert contrast(scheme[line], scheme["card"]) >= 3, line
     assert contrast(scheme["ink"], scheme["code"]) >= 4.5
+
+
+def test_links_between_nodes_have_a_table() -> None:
+    hop = {"queue": "ab" * 16, "name": "amq.link.<x>@leaf", "from": "hub", "to": None, "reason": "not here"}
+    numbers = {"transferred": 1200, "arrived": 0, "unplaced": 0}
+    text = render(stored("proven") | {"hops": [hop | numbers | {"verdict": "not provable"}]})
+    assert "Federation links" in Page(text).headings
+    assert "amq.link.&lt;x&gt;@leaf" in text and "1,200" in text and 'title="not here"' in text
