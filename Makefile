@@ -14,6 +14,7 @@ NETS     ?= 20
 SOAK_NETS ?= 300
 FUZZ_SECONDS ?= 600
 HISTORIES ?= 200
+NETS ?= 10
 ROUNDS   ?= 100
 SEED     ?=
 COMPILED ?=
@@ -58,7 +59,7 @@ help: ## List the commands
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
 	@echo "make soak-sweeps              each test that tries a sample of bytes, ticks or faults, with all of them; the longest Spark jobs"
-	@echo "make soak-ledgers HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
+	@echo "make soak-ledgers HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others; NETS=10 of federated pairs"
 	@echo "make soak-fuzz FUZZ_SECONDS=600   conversations of AMQP 0-9-1 and 1.0 that nobody should hold, drawn from seeds"
 	@echo "make docs                     the documents as a site, in build/site; fails for a link that leads nowhere"
 	@echo "make reference                the pages of commands and of settings anew, from the program"
@@ -201,6 +202,8 @@ soak-sweeps: develop
 soak-ledgers: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
 	  $(BIN)/python -m tests.spark.histories --histories $(HISTORIES) $(if $(SEED),--first $(SEED)) $(ARGS)
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
+	  $(BIN)/python -m tests.spark.histories.nets --histories $(NETS) $(if $(SEED),--first $(SEED))
 
 soak-fuzz: $(STAMP)
 	@$(BIN)/python -m tests.hostile.fuzz --seconds $(FUZZ_SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

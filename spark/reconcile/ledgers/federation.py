@@ -153,10 +153,11 @@ def _clusters(rows: Sequence[Row], brokers: Iterable[Process]) -> list[Cluster]:
             for name in [row["peer"] or "", *((row["name"] or "").split(",") if kind == "insync" else ())]:
                 mentions[name.strip()].add(process)
     for process in sorted(set(brokers) - known):
-        about = (named[process[0]] | mentions[process[0]]) - {process}
-        roots = {sets.root(other) for other in about} - {sets.root(process)}
-        if len(roots) == 1:
-            sets.join(process, roots.pop())
+        about = {sets.root(other) for other in named[process[0]] | mentions[process[0]]}
+        with_id = about & {sets.root(other) for other in known}
+        if len(with_id) < 2:
+            for other in with_id or about:
+                sets.join(process, other)
     members = defaultdict[Hashable, set[Process]](set)
     for process in brokers:
         members[sets.root(process)].add(process)

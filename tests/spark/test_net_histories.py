@@ -1,0 +1,29 @@
+"""Federated pairs under random faults: no fault in their ledgers, and each that is planted there is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.spark.histories import nets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("seed", [2, 3])
+def test_spark_finds_what_a_judge_finds(session: SparkSession, seed: int, tmp_path: Path) -> None:
+    """Seed 2 has all faults. Seed 3 has none, and messages come by two ways."""
+    assert nets.trial(session, seed, tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_the_judge_alone_sees_what_is_planted(seed: int, tmp_path: Path) -> None:
+    planted = nets.make(seed, tmp_path)
+    found = {kind for kind, *_ in nets.judge(tmp_path).found()}
+    assert planted <= found and bool(planted) == bool(found) == bool(seed % 3)
