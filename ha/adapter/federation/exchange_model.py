@@ -158,7 +158,7 @@ class ExchangeModel:
     def _leave_out(self, fresh: list[tuple[int, int]], session: str, first: int, count: int) -> None:
         """What came by another way before."""
         at = 0
-        for begin, end in (*fresh, (count, count)):
+        for begin, end in [*fresh, (count, count)]:
             if begin > at:
                 self.doubled += begin - at
                 self._vhost.note_unplaced(session, first + at, begin - at, "doubled")

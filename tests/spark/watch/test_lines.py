@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark.watch.lines import condense, read_stretch
+from spark.watch.judge import Judge, Limits
+from spark.watch.lines import ROW, condense, read_stretch
 from spark.watch.tail import WHOLE, Stretch
+from tests.ha.federation.net_ledgers import NetWithLedgers
 
 PATH = "/ledgers/a%2Fb-7-0.ledger.jsonl"
 QUEUE = "0b" * 16
@@ -131,3 +133,42 @@ def test_a_replaced_file_is_reported_before_its_rows(tmp_path: Path) -> None:
         "point-end",
         "chain",
     ]
+
+
+def test_what_came_over_a_link_has_no_publisher_who_waits() -> None:
+    link = f"link:{QUEUE}:7"
+    lines = [
+        record(0, "open", name="broker"), record(1, "link", name="hub", peer="leaf", reason="takes"),
+        run(2, "enqueue", 1, 3, prod=link, pfirst=11, n=1),
+        record(3, "unrouted", prod=link, first=14, last=15, reason="refused"),
+        record(4, "unrouted", prod=f"{link}/1", first=1, last=2),
+    ]  # fmt: skip
+    made = [row for row in condense(lines, PATH) if row["kind"] in ("enqueue", "unrouted", "unreadable")]
+    assert [(row["kind"], row["prod"], row["first"], row["last"]) for row in made] == [
+        ("enqueue", None, 1, 3),
+        ("unrouted", f"{link}/1", 1, 2),
+    ]
+
+
+def test_a_watched_node_of_a_net_raises_no_alarm(tmp_path: Path) -> None:
+    net = NetWithLedgers(tmp_path, hub=2, leaf=1)
+    net.up()
+    net.exchange("hub", "leaf")
+    net.queue("leaf", "q", "#")
+    net.federate("leaf", "hub")
+    net.runs("leaf", "hub")
+    net.publish_confirmed("hub", "k", "123")
+    net.gets("leaf", "q", "123")
+    net.end()
+    for folders in (("hub", "clients"), ("leaf",)):
+        judge, now = Judge(Limits()), net.now_us()
+        files = [file for name in folders for file in sorted((tmp_path / name).iterdir())]
+        told = [
+            dict.fromkeys(("at", *ROW.names)) | row for file in files
+            for row in condense(map(json.loads, file.read_text().splitlines()), str(file))
+        ]  # fmt: skip
+        for rows_ in (told, [], []):
+            now += 10**7
+            tick = dict.fromkeys(("at", *ROW.names)) | {"kind": "tick", "ts_us": now, "first": 0}
+            assert judge.batch([tick, *rows_]) == [], folders
+        assert judge.live.ids, folders
