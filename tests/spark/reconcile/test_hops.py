@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from ha.adapter.federation.exchange_model import ExchangeModel
 from spark.reconcile.input.read import find_ledgers
 from spark.reconcile.job import reconcile
 from tests.ha.federation.net_ledgers import Line, NetWithLedgers, rewrite
@@ -149,3 +150,39 @@ def test_without_the_ledgers_of_one_side_only_the_hop_is_not_provable(
     assert [hop["verdict"] for hop in below["hops"]] == ["not provable"]
     assert {f["kind"]: f["severity"] for f in below["findings"]} == {"hop-unknown": "allowed"}
     assert below["missing"] == ["there is no ledger of a producer, so the confirmed messages are unknown"]
+
+
+def test_a_node_that_says_too_early_what_it_has_is_found(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was transferred counts as confirmed to the node upstream. Here a primary says that it has taken
+    messages before its backup has them, and dies."""
+    monkeypatch.setattr(ExchangeModel, "settled", ExchangeModel.taken)
+    net = NetWithLedgers(tmp_path, hub=1, leaf=2)
+    net.up()
+    net.exchange("hub", "leaf")
+    net.queue("leaf", "q", "#")
+    net.federate("leaf", "hub")
+    net.runs("leaf", "hub")
+    net.publish_confirmed("hub", "k", "12")
+    net.gets("leaf", "q", "12")
+    first, second = net.nodes["leaf"]
+    net.hold(first, second)
+    net.publish_confirmed("hub", "k", "345")
+    assert net.waiting("hub", "leaf") == 0
+    net.kill(first)
+    net.held.clear()
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.runs("leaf", "hub")
+    net.publish_confirmed("hub", "k", "6")
+    net.gets("leaf", "q", "126")
+    net.end()
+    answer = judge(session, tmp_path)
+    assert {
+        kind: text.split(", ", 1)[0] for kind, text, weight in faults(answer) if weight == "violation"
+    } == {
+        "lost": "q",
+        "early": "q",
+    }
+    assert answer["totals"]["lost"] == 3
