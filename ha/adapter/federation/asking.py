@@ -44,8 +44,11 @@ class Held(NamedTuple):
     """A binding of the link queue. `mark`: see `mark_of`."""
 
     binding: Binding
-    path: Path
     mark: int
+
+
+Asked = tuple["Wish", "Path"]
+"""A wish, and the nodes that it came through: the same one may come by several paths."""
 
 
 class LinkInterest:
@@ -55,11 +58,11 @@ class LinkInterest:
         self._vhost = vhost
         self.exchange = exchange
         self.queue = queue
-        self.held: dict[Wish, Held] = {}
+        self.held: dict[Asked, Held] = {}
         self._marks = 0
         """The sum of all marks."""
-        self._begun: dict[Wish, None] | None = None
-        """The wishes of a whole set that is still coming."""
+        self._begun: dict[Asked, None] | None = None
+        """What a whole set names that is still coming."""
         self._unread = iter(vhost.bound_to(queue))
         """Bindings that were there before, and are not in `held` yet."""
 
@@ -104,38 +107,33 @@ class LinkInterest:
             yield
         if flags & InterestFlag.LAST and self._begun is not None:
             begun, self._begun = self._begun, None
-            for wish in [wish for wish in self.held if wish not in begun]:
-                forgo(self._vhost, [self._pop(wish)])
+            for asked in [asked for asked in self.held if asked not in begun]:
+                forgo(self._vhost, [self._pop(asked)])
                 yield
 
     def _ask(self, item: Interest) -> None:
-        wish = item.wish
-        known = self.held.get(wish)
-        if known is None or known.path != item.path:
-            if known is None and len(self.held) >= MOST_INTEREST:
+        asked = item.wish, item.path
+        if asked not in self.held:
+            if len(self.held) >= MOST_INTEREST:
                 raise InterestRefused(f"more than {MOST_INTEREST:,} bindings of one link")
             try:
-                binding = ask_for(self._vhost, self.exchange, self.queue, item)
+                self._put(item.wish, ask_for(self._vhost, self.exchange, self.queue, item), item.path)
             except PreconditionFailed as error:
                 raise InterestRefused(error.text) from error
-            old = [self._pop(wish)] if known is not None else []
-            self._put(wish, binding, item.path)
-            forgo(self._vhost, old)
         if self._begun is not None:
-            self._begun[wish] = None
+            self._begun[asked] = None
 
     def _forgo(self, item: Interest) -> None:
-        wish = item.wish
-        known = self.held.get(wish)
-        if known is not None and known.path == item.path:
-            forgo(self._vhost, [self._pop(wish)])
+        asked = item.wish, item.path
+        if asked in self.held:
+            forgo(self._vhost, [self._pop(asked)])
 
     def _put(self, wish: Wish, binding: Binding, path: Path) -> None:
         mark = mark_of(wish, path)
-        self.held[wish] = Held(binding, path, mark)
+        self.held[wish, path] = Held(binding, mark)
         self._marks += mark
 
-    def _pop(self, wish: Wish) -> Binding:
-        held = self.held.pop(wish)
+    def _pop(self, asked: Asked) -> Binding:
+        held = self.held.pop(asked)
         self._marks -= held.mark
         return held.binding

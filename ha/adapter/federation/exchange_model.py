@@ -66,16 +66,16 @@ class ExchangeModel:
         found = self._vhost.exchanges.get(self._exchange)
         return found.type.value if found is not None else ""
 
-    def wanted(self, upstream: str) -> Iterator[tuple[Wish, Bind | None]]:
+    def wanted(self, upstream: str) -> Iterator[tuple[Wish, list[Bind]]]:
         wishes = self._wishes
         return self._each(wishes, wishes.all(), upstream) if wishes is not None else iter(())
 
     def _each(
         self, wishes: Wishes, found: Iterator[Wish], upstream: str
-    ) -> Iterator[tuple[Wish, Bind | None]]:
+    ) -> Iterator[tuple[Wish, list[Bind]]]:
         # No generator expression: a compiled one is a list.
         for wish in found:
-            yield wish, self._record(wishes.of(wish, upstream))
+            yield wish, self._records(wishes.paths_of(wish, upstream))
 
     @property
     def changed(self) -> bool:
@@ -85,13 +85,13 @@ class ExchangeModel:
     def overrun(self) -> bool:
         return self._wishes is not None and self._wishes.overrun
 
-    def next_change(self, upstream: str) -> tuple[Wish, Bind | None]:
+    def next_change(self, upstream: str) -> tuple[Wish, list[Bind]]:
         assert self._wishes is not None
         wish = self._wishes.next_change()
-        return wish, self._record(self._wishes.of(wish, upstream))
+        return wish, self._records(self._wishes.paths_of(wish, upstream))
 
-    def _record(self, interest: Interest | None) -> Bind | None:
-        return record_of(self._exchange, interest) if interest is not None else None
+    def _records(self, found: list[Interest]) -> list[Bind]:
+        return [record_of(self._exchange, interest) for interest in found]
 
     def mark(self, wish: Wish, bind: Bind) -> int:
         return mark_of(wish, path_of(bind.arguments))

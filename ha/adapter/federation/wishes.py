@@ -16,6 +16,7 @@ from broker.model.vhost.links import Interest, Wish, behind, goes_on
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from broker.model.queue.link import Path
     from broker.model.routing.exchange import Binding, BindingKey
     from broker.model.vhost.vhost import VirtualHost
 
@@ -110,12 +111,28 @@ class Wishes:
 
     def of(self, wish: Wish, upstream: str) -> Interest | None:
         """By the shortest path; not what that node wants itself, nor what came through it or this node."""
+        return next(iter(self.paths_of(wish, upstream)), None)
+
+    def paths_of(self, wish: Wish, upstream: str) -> list[Interest]:
+        """The same by the shortest path, and for each node on it by the shortest path without that node. The
+        node upstream passes no wish on to those on its path: for these it needs another one."""
         found = [
             interest for interest, node in self._by_wish.get(wish, {}).values()
             if upstream != node and upstream not in interest.path and self._me not in interest.path
             and len(interest.path) < self._most
         ]  # fmt: skip
         if not found:
-            return None
-        nearest = min(found, key=lambda interest: len(interest.path))
-        return nearest._replace(path=(*nearest.path, self._me))
+            return []
+        first = min(found, key=_nearness)
+        told = {first.path: first}
+        if len(found) > 1:
+            for node in first.path:
+                around = [interest for interest in found if node not in interest.path]
+                if around:
+                    other = min(around, key=_nearness)
+                    told[other.path] = other
+        return [interest._replace(path=(*interest.path, self._me)) for interest in told.values()]
+
+
+def _nearness(interest: Interest) -> tuple[int, Path]:
+    return len(interest.path), interest.path

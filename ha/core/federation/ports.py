@@ -70,9 +70,9 @@ class TakerModel(IntakeModel, Protocol):
     def source_queue(self) -> bytes:
         """The uuid of the link queue that was taken from last; empty if there was none."""
 
-    def wanted(self, upstream: str) -> Iterator[tuple[Wish, Bind | None]]:
-        """All that may be wanted from the node `upstream`, as of now; `next_change` begins after it. None: it
-        is not wanted. The arguments of a Bind also name the path of the wish."""
+    def wanted(self, upstream: str) -> Iterator[tuple[Wish, list[Bind]]]:
+        """All that may be wanted from the node `upstream`, as of now; `next_change` begins after it. No Bind:
+        it is not wanted. The arguments of a Bind also name a path of the wish: there may be several."""
 
     @property
     def changed(self) -> bool:
@@ -82,8 +82,8 @@ class TakerModel(IntakeModel, Protocol):
     def overrun(self) -> bool:
         """Too much has changed to say what: `wanted` has to be asked anew."""
 
-    def next_change(self, upstream: str) -> tuple[Wish, Bind | None]:
-        """What may be wanted otherwise, the earliest change first. None: it is not wanted any more."""
+    def next_change(self, upstream: str) -> tuple[Wish, list[Bind]]:
+        """What may be wanted otherwise, the earliest change first. No Bind: it is not wanted any more."""
 
     def mark(self, wish: Wish, bind: Bind) -> int:
         """A number for it: the sum of all, as `digest_of` writes it, is the digest of a set."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from broker.model.history.records import Bind, Unbind
 from ha.core.errors import LinkError
@@ -51,7 +52,7 @@ class Telling:
     def __init__(self, model: TakerModel, send: Callable[[list[bytes]], None]) -> None:
         self._model = model
         self._send = send
-        self.known: dict[Wish, Bind] = {}
+        self.known: dict[Wish, list[Bind]] = {}
         self._marks = 0
         """The sum of its marks."""
         self._node = ""
@@ -59,7 +60,7 @@ class Telling:
         self._digest = ""
         """What the other node had when the link was opened."""
         self._stage = Stage.NONE
-        self._wanted: Iterator[tuple[Wish, Bind | None]] = iter(())
+        self._wanted: Iterator[tuple[Wish, list[Bind]]] = iter(())
         """LEARN: what was not looked at yet."""
         self._rest: Iterator[Bind] = iter(())
         """WHOLE: what was not told yet."""
@@ -124,17 +125,18 @@ class Telling:
         self._wanted = self._model.wanted(node)
 
     def _look(self, node: str) -> None:
-        for looked, (wish, bind) in enumerate(self._wanted, start=1):
-            if bind is not None:
-                self.known[wish] = bind
-                self._marks += self._model.mark(wish, bind)
+        for looked, (wish, binds) in enumerate(self._wanted, start=1):
+            if binds:
+                self.known[wish] = binds
+                for bind in binds:
+                    self._marks += self._model.mark(wish, bind)
             if looked >= SLICE:
                 return
         self._node = node
         if digest_of(self._marks) == self._digest:
             self._stage = Stage.CHANGES
             return
-        self._stage, self._rest = Stage.WHOLE, iter(list(self.known.values()))
+        self._stage, self._rest = Stage.WHOLE, chain.from_iterable(list(self.known.values()))
         self._tell_whole(InterestFlag.FIRST)
 
     def _tell_whole(self, flags: InterestFlag) -> None:
@@ -163,20 +165,20 @@ class Telling:
         size = looked = 0
         while self._model.changed and looked < SLICE and size < PART:
             looked += 1
-            wish, bind = self._model.next_change(node)
-            known = self.known.get(wish)
-            if known == bind:
-                continue
-            if known is not None:
-                gone.append(self._model.encode(_unbind(known)))
-                size += len(gone[-1])
-                self._marks -= self._model.mark(wish, known)
-                del self.known[wish]
-            if bind is not None:
-                new.append(self._model.encode(bind))
-                size += len(new[-1])
-                self._marks += self._model.mark(wish, bind)
-                self.known[wish] = bind
+            wish, wanted = self._model.next_change(node)
+            known = self.known.pop(wish, [])
+            if wanted:
+                self.known[wish] = wanted
+            for bind in known:
+                if bind not in wanted:
+                    gone.append(self._model.encode(_unbind(bind)))
+                    size += len(gone[-1])
+                    self._marks -= self._model.mark(wish, bind)
+            for bind in wanted:
+                if bind not in known:
+                    new.append(self._model.encode(bind))
+                    size += len(new[-1])
+                    self._marks += self._model.mark(wish, bind)
         if new or gone:
             self._tell(new + gone, InterestFlag(0))
 

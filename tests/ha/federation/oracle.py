@@ -124,6 +124,9 @@ class Oracle:
         self.sent: dict[int, tuple[str, str]] = {}
         """By number: the node and the exchange to which it was published."""
         self.serials = 0
+        self._direct: set[tuple[str, str, str, str]] = set()
+        """Bindings that were made without an exchange in between. None of them comes again: the brokers alone
+        make and end bindings at other times, so that one would stay at one of them, and not at the other."""
         for edge in graph.edges:
             self._join(edge)
 
@@ -244,13 +247,14 @@ class Oracle:
         if exchange == "t":
             key = rng.choice((key, "*." + rng.choice(WORDS), rng.choice(WORDS) + ".#", "#"))
         arguments = {"colour": rng.choice(COLOURS), "x-match": rng.choice(("all", "any"))}
+        arguments = arguments if exchange == "h" else {}
         self.serials += 1
         by = f"by{self.serials}" if rng.random() < 0.2 else ""
-        same = any(
-            (old.exchange, old.key, old.arguments) == (exchange, key, arguments) for old in queue.bindings
-        )
-        by = by or (f"by{self.serials}" if same else "")
-        return Bound(queue, exchange, key, arguments if exchange == "h" else {}, by)
+        direct = queue.name, exchange, key, str(arguments)
+        by = by or (f"by{self.serials}" if direct in self._direct else "")
+        if not by:
+            self._direct.add(direct)
+        return Bound(queue, exchange, key, arguments, by)
 
     def _at(self, node: str, act: Any) -> None:
         act(self.net.nodes[node][0])
