@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.builds import PURE_ONLY
+from tests.ha.federation import test_mutants
 from tests.simulation.nets.runner import run_net
 
-SAMPLE, QUICK = range(1, 9), 8
-HOUR, LONG = 3600.0, 3
+SAMPLE, QUICK = (1, 3, 4, 5, 9), 14
+HOUR, LONG = 3600.0, 11
+DOUBLES = 3
 
 
 @pytest.mark.system
@@ -26,4 +29,11 @@ def test_the_same_net_gives_the_same_trace() -> None:
 @pytest.mark.system
 def test_a_line_that_is_down_for_an_hour_loses_nothing() -> None:
     outcome = run_net(LONG, HOUR)
-    assert not outcome.failure and outcome.virtual_seconds > HOUR
+    assert not outcome.failure and outcome.virtual_seconds > HOUR and outcome.forwarded > 3000
+
+
+@PURE_ONLY
+@pytest.mark.system
+def test_messages_that_come_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    test_mutants.no_cursor(monkeypatch)
+    assert "twice" in run_net(DOUBLES).failure
