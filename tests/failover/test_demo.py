@@ -49,9 +49,10 @@ def test_the_demo_runs_and_leaves_whole_ledgers(tmp_path: Path, authority: str) 
 def test_the_demo_of_federation_counts_each_message_at_each_node(tmp_path: Path) -> None:
     console = Console(file=(tmp_path / "screen").open("w"), width=100)
     with Progress(console) as progress:
-        outcome = Star(StarOptions(9000, 1000.0, tmp_path / "star", delay=0.03, spark=False), progress).run()
+        outcome = Star(StarOptions(9000, 1000.0, tmp_path / "star", delay=0.03), progress).run()
     console.file.close()
-    assert outcome.good, outcome
+    assert outcome.good and outcome.verdict.answer is not None, outcome
+    assert outcome.verdict.answer["verdict"] == "proven"
     assert {flow.what: flow.due for flow in outcome.flows} == {
         "prices at berlin": 3000, "prices at madrid": 6000, "prices at oslo": 9000, "prices at centre": 9000,
         "orders at centre": 5400, "replies at berlin": 90,

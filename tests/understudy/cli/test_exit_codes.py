@@ -85,6 +85,8 @@ FILES: list[tuple[list[str], int]] = [
     (["deploy", "show", "haproxy", "--settings", "{garbage}"], WRONG),
     (["deploy", "show", "haproxy", "--output", "{garbage}"], WRONG),
     (["demo", "--rate", "nan"], WRONG),
+    (["demo", "--federation", "--rate", "0"], WRONG),
+    (["demo", "--federation", "--authority", "pair"], WRONG),
     (["demo", "--dir", "{closed}"], WRONG),
     (["ledger", "check", "{whole}"], DONE),
     (["ledger", "check", "{open}"], NOTHING),
