@@ -159,7 +159,8 @@ def test_exchanges_are_federated(tmp_path: Path) -> None:
 
         run(user.text.replace("user add", "user add --stdin"), "a word\n")
         assert "prices" in run(agent.text)
-        assert "attach" not in run("understudy federate attach -b leaf:5672 '^pri' --upstream hub")
+        attach = "understudy federate attach -b leaf:5672 '^pri' --upstream"
+        assert "exchange prices has an agent already for hub" in run(f"{attach} hub")
         run(policy.text)
         assert "hub" in run(routes.text)
         shown = run(whole.text)
@@ -167,6 +168,12 @@ def test_exchanges_are_federated(tmp_path: Path) -> None:
         assert (tmp_path / "net.svg").read_text().startswith("<svg")
         said = run(operation.text)
         assert "is paused" in said and "upstream 'hub' is removed" in said
+        run("understudy policy clear -b leaf:5672 prices")  # of which there is an agent, too
+        run("understudy federate upstream -b leaf:5672 hub --addresses hub1:5672 --login head-office")
+        attached = run(f"{attach} hub --forward-mode unmatched --format json")
+        assert json.loads(attached) == {"ok": True, "attached": ["prices"], "kept": []}
+        (line,) = json.loads(run("understudy federate list -b leaf:5672 --format json"))
+        assert (line["exchange"], line["forward_mode"]) == ("prices", "unmatched")
 
 
 def test_clients_publish(tmp_path: Path) -> None:

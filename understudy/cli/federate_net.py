@@ -38,6 +38,7 @@ from understudy.management import SERVING, Unreachable, ask, refusal_of
 from understudy.shared.addresses import HostPort, TlsHostPort
 from understudy.shared.file_errors import of_file
 
+TRACE = "federation-trace"
 BUILT_IN = "amq."
 AT_ONCE = 100
 """Agents that one question adds."""
@@ -166,9 +167,11 @@ def traced(
     node: PrimaryBroker, login: tuple[str, str, float], at: Visit, key: str, *, downstream: bool
 ) -> list[dict[str, Any]]:
     """The steps of a message from node to node. `at.node` is "": it is the one that was given."""
-    survey = surveyed([node.address], *login, downstream=downstream)
-    net = survey.net()
-    start = next(key for key, found in net.nodes.items() if found.asked == str(node.address))
+    node.told(TRACE, {"vhost": at.vhost, "exchange": at.exchange, "key": key})  # else it says why not
+    net = surveyed([node.address], *login, downstream=downstream).net()
+    start = next((key for key, found in net.nodes.items() if found.asked == str(node.address)), None)
+    if start is None:
+        raise Failed(codes.NODE_REFUSES.say(reason=f"{node.address} does not serve any more"))
     route = Route(net, Visit(start, at.vhost, at.exchange), key)
     while (due := route.due) is not None:
         there = net.nodes[due.node]
@@ -176,7 +179,7 @@ def traced(
             route.fail(there.reason)
             continue
         where = parse_broker(there.asked, given_tls(click.get_current_context()))
-        answer = question(where, "federation-trace", *login, route.question())
+        answer = question(where, TRACE, *login, route.question())
         if answer.get("ok"):
             route.take(answer["steps"])
         elif len(due.by):
@@ -199,7 +202,7 @@ def attach(pattern: str, vhost: str, upstream_name: str, form: str, **options: A
 
     PATTERN is a regular expression. Exchanges amq.* and internal ones are left out. An exchange that has an
     agent for this upstream keeps it as it is. Exchanges that are declared later get none: give the command
-    again.
+    again, or set a policy with federation-upstream instead.
     """
     try:
         matches = re.compile(pattern)

@@ -49,13 +49,13 @@ class Survey:
         due = list(dict.fromkeys(starts))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             while due:
-                for address, found in zip(due, pool.map(self._asked, due), strict=True):
+                for rest, (address, found) in enumerate(zip(due, pool.map(self._asked, due), strict=True), 1):
                     if isinstance(found, Coded):
                         self.faults[address] = found
                     else:
                         self.answers[address] = found
-                    known = len(self.answers) + len(self.faults)
-                    self.tell(known, max(known, len(due)))
+                    asked = len(self.answers) + len(self.faults)
+                    self.tell(asked, asked + len(due) - rest)
                 mentioned = dict.fromkeys(
                     at for found in self.answers.values() for at in self._mentioned(found)
                 )

@@ -49,6 +49,7 @@ REFUSED = [
     ["status", "--expect", "ready"], ["demote"], ["switchover"], ["replicate", "--stop", "none"],
     ["vhost", "delete", "none"], ["user", "delete", "none"], ["permission", "clear", "none"],
     ["policy", "clear", "none"], ["federate", "trace", "none", "k"],
+    ["federate", "trace", "none", "k", "--net"],
     ["federate", "attach", "^none$", "--upstream", "hub"],
     ["federate", "pause", "x", "none"], ["federate", "resume", "x", "none"],
     ["federate", "remove", "agent", "x", "none"], ["federate", "remove", "upstream", "none"],

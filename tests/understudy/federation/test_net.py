@@ -35,8 +35,10 @@ def survey(net: Net, *starts: str, refuse: str = "", downstream: bool = False) -
         with lock:
             return dict(net.ask(host, "query")["status"])
 
-    made = Survey(ask, downstream=downstream)
+    told: list[tuple[int, int]] = []
+    made = Survey(ask, lambda *progress: told.append(progress), downstream)
     made.run(starts)
+    assert told[-1][0] == told[-1][1] == len(made.answers) + len(made.faults)
     return made
 
 
