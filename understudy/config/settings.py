@@ -240,7 +240,7 @@ class FederationLoginSection(PeeringLimitsSection):
     four round trips: 2.4 s over a satellite. 0.1 s to 60 s."""
     username: str = Field(min_length=1, max_length=100)
     """A user of the upstream with the tag `federation`, who may read the exchanges, and configure queues
-    whose names begin with `amq.link.`."""
+    whose names begin with `amq.link.`. Of a plain AMQP broker: an ordinary user."""
     password: str = ""
     """Its password, or `password_file`."""
     password_file: FilePath = None

@@ -29,6 +29,12 @@ node = "leaf"
 [federation.logins.rabbit]
 username = "guest"
 password = "guest"
+
+[federation.logins.secure]
+username = "guest"
+password = "guest"
+tls = true
+ca = "{ca}"
 """
 
 
@@ -95,9 +101,11 @@ def client(port: int) -> Iterator[Client]:
 class Rabbit:
     """One node. `link`: what its federation or shovel plugin shows of its links."""
 
-    def __init__(self, nodes: rabbitmq.Nodes) -> None:
+    def __init__(self, nodes: rabbitmq.Nodes, files: Files) -> None:
         self.nodes = nodes
         self.port = nodes.ports[0]
+        self.tls_port = nodes.tls_ports[0]
+        self.ca = files.ca
 
     def control(self, *words: str) -> str:
         return self.nodes.control(*words)
@@ -116,9 +124,10 @@ class Rabbit:
 
 @contextmanager
 def rabbit(folder: Path) -> Iterator[Rabbit]:
-    nodes = rabbitmq.start(1, Files.made(folder), folder, PLUGINS)
+    files = Files.made(folder)
+    nodes = rabbitmq.start(1, files, folder, PLUGINS)
     try:
-        made = Rabbit(nodes)
+        made = Rabbit(nodes, files)
         made.control("set_cluster_name", CLUSTER)
         yield made
     finally:
@@ -137,12 +146,11 @@ class Ours:
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def upstream(self, rabbit: Rabbit, name: str = "rabbit", **more: str) -> None:
-        words = [word for key, value in more.items() for word in (f"--{key.replace('_', '-')}", value)]
-        address = f"127.0.0.1:{rabbit.port}"
+    def upstream(self, rabbit: Rabbit, name: str = "rabbit", *, tls: bool = False) -> None:
+        port, login = (rabbit.tls_port, "secure") if tls else (rabbit.port, "rabbit")
         self.run(
-            "federate", "upstream", name, "--addresses", address, "--login", "rabbit", "--protocol", "amqp",
-            *words,
+            "federate", "upstream", name, "--addresses", f"127.0.0.1:{port}", "--login", login,
+            "--protocol", "amqp",
         )  # fmt: skip
 
     def agent(self, exchange: str, *words: str, upstream: str = "rabbit") -> None:
@@ -163,9 +171,10 @@ class Ours:
 
 
 @contextmanager
-def ours(folder: Path) -> Iterator[Ours]:
+def ours(folder: Path, ca: Path) -> Iterator[Ours]:
+    """`ca`: of the RabbitMQ, for the login `secure`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "leaf.toml").write_text(SETTINGS)
+    (folder / "leaf.toml").write_text(SETTINGS.format(ca=ca))
     with serving(folder / "data", "--config", str(folder / "leaf.toml")) as node:
         yield Ours(node.amqp.port)
 

@@ -21,8 +21,8 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
 
 
 @pytest.fixture(scope="session")
-def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ours]:
-    with ours(tmp_path_factory.mktemp("leaf")) as running:
+def leaf(theirs: Rabbit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ours]:
+    with ours(tmp_path_factory.mktemp("leaf"), theirs.ca) as running:
         yield running
 
 

@@ -117,3 +117,14 @@ def test_connections_that_break_lose_nothing(theirs: Rabbit, leaf: Ours, there: 
         while found != set(sent):
             found |= set(side.bodies("broken.q", 1))
     until(lambda: leaf.line("broken")["waiting"] == 0 and there.depth("federation: broken -> leaf") == 0)
+
+
+def test_over_tls(theirs: Rabbit, leaf: Ours, there: Client, here: Client) -> None:
+    there.exchange("secure")
+    here.exchange("secure")
+    here.queue("secure.q", "secure", "k")
+    leaf.upstream(theirs, "secure", tls=True)
+    leaf.agent("secure", upstream="secure")
+    leaf.runs("secure")
+    there.publish("secure", "k", "1")
+    assert here.bodies("secure.q", 1) == ["1"]
