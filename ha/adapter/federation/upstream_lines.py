@@ -16,6 +16,7 @@ from ha.adapter.peering.peering import PeeringKind
 from ha.core.errors import LinkError
 from ha.core.federation.agent import LinkAgent
 from ha.core.federation.plain.agent import PlainAgent
+from ha.core.federation.plain.giver import PlainGiver
 from ha.core.federation.plain.taker import PlainTaker
 from ha.core.federation.wire import stream_of
 
@@ -40,11 +41,16 @@ class UpstreamLines:
     """`entry`: where the upstream is, `name` its name; `channels`: of plain brokers."""
 
     def __init__(
-        self, node: FederationNode, wire: LinkWire, channels: PlainChannels, name: str, entry: Upstream
-    ) -> None:
+        self, node: FederationNode, wire: LinkWire, channels: PlainChannels, name: str, entry: Upstream, *,
+        gives: bool = False,
+    ) -> None:  # fmt: skip
         self.entry = entry
         self._name = name
         self._channels = channels
+        self._gives = gives
+        self._giving: UpstreamLines | None = None
+        """Other connections, for those that give to a plain broker: under an alarm it reads nothing more from
+        a connection that publishes, and so no acks of what others take."""
         self._node = node
         self._wire = wire
         self._inbox = Inbox()
@@ -72,9 +78,18 @@ class UpstreamLines:
 
     def close(self) -> None:
         self._node.peerings.remove(self._inbox)
+        if self._giving is not None:
+            self._giving.close()
 
     def join(self, end: AgentEnd, now: float) -> None:
         """That end of a link hears what comes, and first what is known."""
+        if self.entry.plain and not self._gives and isinstance(end, PlainGiver):
+            if self._giving is None:
+                self._giving = UpstreamLines(
+                    self._node, self._wire, self._channels, self._name, self.entry, gives=True
+                )
+            self._giving.join(end, now)
+            return
         self._ends.append(end)
         for address, (why, refused) in self._heard.items():
             end.failed(address, why, refused=refused)
@@ -85,10 +100,22 @@ class UpstreamLines:
                 end.failed(address, self._fault, refused=True)
 
     def leave(self, end: AgentEnd) -> None:
-        self._ends.remove(end)
+        if self._giving is None or not isinstance(end, PlainGiver):
+            self._ends.remove(end)
+            return
+        self._giving.leave(end)
+        if not self._giving.used:
+            self._giving.close()
+            self._giving = None
+
+    @property
+    def used(self) -> bool:
+        return bool(self._ends)
 
     def hear(self, now: float) -> None:
         """Hand on what came."""
+        if self._giving is not None:
+            self._giving.hear(now)
         for item in self._inbox.take():
             match item:
                 case DialOpen(peer=peer, address=address):

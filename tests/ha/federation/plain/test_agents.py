@@ -279,3 +279,20 @@ def test_what_was_published_over_amqp_1_0_is_given_as_0_9_1() -> None:
     net.until(lambda: net.content("hub", "all").endswith("2"))
     first = net.serving("hub").running.vhost.queues["all"].held_entries()[0][2]
     assert not is_stored(first) and body_of(first) == b"body"
+
+
+def test_who_gives_has_a_connection_of_its_own_while_there_is_one() -> None:
+    """A broker under an alarm reads nothing from a connection that publishes, and so no acks on it."""
+    net = joined()
+    hub = net.serving("hub").running.broker
+
+    def lines() -> int:
+        return len(hub.connections)
+
+    assert lines() == 1
+    net.federate("leaf", "hub", plain=True, forward_mode="all")
+    net.runs("leaf", "hub")
+    net.until(lambda: lines() == 2)
+    net.federate("leaf", "hub", plain=True)
+    net.until(lambda: lines() == 1)
+    net.runs("leaf", "hub")
