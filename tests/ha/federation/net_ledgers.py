@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from tests.ha.federation.nets import Net
 from tests.ha.pair import Host, raw
 from understudy.ledger.batches import LedgerSink
-from understudy.ledger.writer import LedgerWriter
+from understudy.ledger.writer import ROTATE_BYTES, LedgerWriter
 
 START_US = 1_700_000_000_000_000
 Line = dict[str, Any]
@@ -18,6 +19,8 @@ Line = dict[str, Any]
 
 class NetWithLedgers(Net):
     """Each node has a folder of ledgers below `folder`. `publish_confirmed` writes that of a publisher."""
+
+    rotate_bytes = ROTATE_BYTES
 
     def __init__(self, folder: Path, **sizes: int) -> None:
         super().__init__(None, **sizes)
@@ -35,8 +38,9 @@ class NetWithLedgers(Net):
             name = next(name for name, members in self.nodes.items() if host in members)
             life = self._lives[host.name] = self._lives.get(host.name, 0) + 1
             host.ledger = LedgerSink(
-                str(self.folder / name), host.name, "broker", incarnation=life, clock=self.now_us
-            )
+                str(self.folder / name), host.name, "broker", incarnation=life, clock=self.now_us,
+                rotate_bytes=self.rotate_bytes,
+            )  # fmt: skip
         super().start(*hosts)
 
     def now_us(self) -> int:
@@ -87,7 +91,12 @@ class NetWithLedgers(Net):
 
 def rewrite(folder: Path, change: Callable[[Line], list[Line]]) -> None:
     """Each record of the ledgers there becomes what `change` makes of it; numbers stay without gaps."""
-    for path in sorted(folder.glob("*.ledger.jsonl")):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        made = [line for old in lines for line in change(old)]
-        path.write_text("".join(json.dumps({**line, "wseq": n}) + "\n" for n, line in enumerate(made)))
+    files = {path: [json.loads(line) for line in path.read_text().splitlines()] for path in folder.iterdir()}
+    numbers: Counter[tuple[str, int]] = Counter()
+    for path, lines in sorted(files.items(), key=lambda file: int(file[1][0]["wseq"])):
+        made = []
+        for line in (line for old in lines for line in change(old)):
+            process = line["writer"], line["incarnation"]
+            made.append({**line, "wseq": numbers[process]})
+            numbers[process] += 1
+        path.write_text("".join(json.dumps(line) + "\n" for line in made))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tests.ha.federation.net_ledgers import Line, NetWithLedgers, rewrite
 from tests.ha.federation.test_random import Chaos
 from tests.ha.pair import raw
+from tests.spark.histories.pruning import prune_at
 from tests.spark.records import remainder
 from understudy.ledger.writer import LedgerWriter
 
@@ -34,6 +35,12 @@ Named = tuple[str, str, int, int]
 SESSION = re.compile(r"link:([0-9a-f]+):([0-9]+)")
 
 
+class SmallFiles(NetWithLedgers):
+    """So that some can be pruned."""
+
+    rotate_bytes = 8_000
+
+
 class History(Chaos):
     """A net of three pairs whose brokers and publisher keep ledgers, with a clean end."""
 
@@ -45,10 +52,11 @@ class History(Chaos):
         super().__init__(seed)
 
     def make_net(self) -> NetWithLedgers:
-        net = NetWithLedgers(self.folder, giver=2, top=2, leaf=2)
+        net = SmallFiles(self.folder, giver=2, top=2, leaf=2)
         self.publisher = LedgerWriter(
-            str(self.folder / "clients"), "p", "producer", incarnation=1, clock=net.now_us
-        )
+            str(self.folder / "clients"), "p", "producer", incarnation=1, clock=net.now_us,
+            rotate_bytes=net.rotate_bytes,
+        )  # fmt: skip
         return net
 
     def send(self, vhost: VirtualHost, key: str, number: int) -> None:
@@ -207,12 +215,10 @@ def make(seed: int, folder: Path) -> set[str]:
     return {kind for name in wanted if (kind := FAULTS[name](rng, folder))}
 
 
-def differences(seed: int, folder: Path, answer: dict[str, Any] | None) -> list[str]:
-    """Make a history in `folder`, or judge the answer about it. None is a success."""
+def differences(seed: int, folder: Path, answer: dict[str, Any]) -> list[str]:
+    """Between the answer and what the judge finds."""
     judged = judge(folder)
     found = set(judged.found())
-    if answer is None:
-        return []
     said = {each for f in answer["findings"] if f["kind"].startswith("hop") for each in _ids(f)}
     out = [f"only the judge: {each}" for each in sorted(found - said)]
     out += [f"only Spark: {each}" for each in sorted(said - found)]
@@ -241,7 +247,19 @@ def trial(session: SparkSession, seed: int, folder: Path) -> list[str]:
     planted = make(seed, folder)
     missed = planted - {kind for kind, *_ in judge(folder).found()}
     out = [f"seed {seed}: the judge does not see the planted {kind}" for kind in sorted(missed)]
-    return out + differences(seed, folder, reconcile(session, find_ledgers([folder])))
+    out += differences(seed, folder, reconcile(session, find_ledgers([folder])))
+    return out if planted else out + pruned(session, seed, folder)
+
+
+def pruned(session: SparkSession, seed: int, folder: Path) -> list[str]:
+    """What remains of ledgers without a fault shows none, either."""
+    from spark.reconcile.input.read import find_ledgers
+    from spark.reconcile.job import reconcile
+
+    prune_at(folder, seed)
+    answer = reconcile(session, find_ledgers([folder]))
+    fine = answer["verdict"] == "proven" and {hop["verdict"] for hop in answer["hops"]} <= {"proven"}
+    return [] if fine else [f"seed {seed}: pruned, and Spark says {answer['sentence']}"]
 
 
 def main() -> int:
