@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from ha.adapter.federation.exchange_model import ExchangeModel
+from tests.ha.federation.net_ledgers import NetWithLedgers
 from tests.spark.histories import nets
 
 if TYPE_CHECKING:
@@ -27,3 +29,25 @@ def test_the_judge_alone_sees_what_is_planted(seed: int, tmp_path: Path) -> None
     planted = nets.make(seed, tmp_path)
     found = {kind for kind, *_ in nets.judge(tmp_path).found()}
     assert planted <= found and bool(planted) == bool(found) == bool(seed % 3)
+
+
+def test_a_cursor_that_is_not_in_the_batch_of_its_messages_shows_as_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backup has the messages and not the cursor, is promoted, and takes them again."""
+    monkeypatch.setattr(ExchangeModel, "took", lambda *arguments: None)
+    net = NetWithLedgers(tmp_path, hub=1, leaf=2)
+    net.up()
+    net.exchange("hub", "leaf")
+    net.queue("leaf", "q", "#")
+    net.federate("leaf", "hub")
+    net.runs("leaf", "hub")
+    net.publish_confirmed("hub", "k", "123")
+    net.gets("leaf", "q", "123")
+    first, second = net.nodes["leaf"]
+    net.kill(first)
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.gets("leaf", "q", "123123")
+    net.end()
+    assert [kind for kind, *_ in nets.judge(tmp_path).found()] == ["hop-doubled"] * 3
