@@ -27,15 +27,17 @@ def enqueue_findings(events: DataFrame) -> DataFrame:
     """FINDING_SCHEMA by queue and epoch, from records of primaries only:
 
     * reordered-enqueue: an earlier publish of a session has a later id in the queue;
-    * enqueued-twice: one publish has two ids in one queue; of a link: hop-doubled.
+    * enqueued-twice: one publish has two ids in one queue; of a link, in one epoch: hop-doubled.
     """
     last_tag = F.col("pfirst") + size() - 1
     runs = events.where(
         (F.col("kind") == "enqueue") & F.col("prod").isNotNull() & F.col("pfirst").isNotNull()
     ).withColumn("plast", last_tag)  # fmt: skip
     by_id = _reach_before(["writer", "queue", "epoch", "prod"], ["first"], "plast")
-    by_tag = _reach_before(["queue", "prod"], ["pfirst", "epoch", "first"], "plast")
-    judged = runs.withColumn("_by_id", by_id).withColumn("_by_tag", by_tag)
+    # Over epochs a link may take messages again: see `hops.again`.
+    life = F.when(is_link(), F.col("epoch")).otherwise(F.lit(0))
+    by_tag = _reach_before(["queue", "prod", "_life"], ["pfirst", "epoch", "first"], "plast")
+    judged = runs.withColumn("_life", life).withColumn("_by_id", by_id).withColumn("_by_tag", by_tag)
     twice = F.col("pfirst") <= F.col("_by_tag")
     doubled = F.when(is_link(), "hop-doubled").otherwise("enqueued-twice")
     label = F.when(twice, doubled).when(F.col("pfirst") <= F.col("_by_id"), "reordered-enqueue")

@@ -70,14 +70,12 @@ def tag_findings(tags: DataFrame) -> DataFrame:
     * unknown-producer: placed, but no ledger of that producer is here;
     * reused: one tag was sent twice in one session, so its confirms are ambiguous.
 
-    The same for links: hop-lost, hop-unsent, hop-unknown; and hop-doubled: no queue took it, and one did, or
-    it came twice.
+    The same for links: hop-lost, hop-unsent, hop-unknown.
     """
-    link, unplaced = is_link(), F.col("unrouted")
+    link = is_link()
     got = F.col("confirmed") > 0
     nowhere = (F.col("placed") == 0) & (F.col("unrouted") == 0) & (F.col("returned") == 0)
-    unsent = (F.col("sent") == 0) & (got | (F.col("placed") > 0) | (link & (unplaced > 0)))
-    twice = link & (unplaced > 0) & (unplaced + F.col("placed") > 1)
+    unsent = (F.col("sent") == 0) & (got | (F.col("placed") > 0) | (link & (F.col("unrouted") > 0)))
     labels = F.array_compact(
         F.array(
             F.when(got & nowhere, F.when(link, "hop-lost").otherwise("unplaced")),
@@ -85,7 +83,7 @@ def tag_findings(tags: DataFrame) -> DataFrame:
             F.when(
                 unsent & ~F.col("known"), F.when(link, "hop-unknown").otherwise("unknown-producer")
             ),
-            F.when((F.col("sent") > 1) & ~link, "reused"), F.when(twice, "hop-doubled"),
+            F.when((F.col("sent") > 1) & ~link, "reused"),
         )
     )  # fmt: skip
     found = tags.select("prod", "first", "last", F.explode(labels).alias("label"))

@@ -19,6 +19,7 @@ from spark.reconcile.checks import (
     clocks,
     contents,
     dequeues,
+    hops,
     interest,
     order,
     primaries,
@@ -30,6 +31,7 @@ from spark.reconcile.checks import (
 from spark.reconcile.checks.horizon import Horizon, horizon
 from spark.reconcile.input.runs import Interest, Spans, expand, tangled_pairs
 from spark.reconcile.input.tallies import any_late, tally, unshelve
+from spark.reconcile.ledgers.federation import origin
 from spark.reconcile.ledgers.state import LedgerState
 
 Facts = dict[str, Any]
@@ -86,8 +88,15 @@ def _exact(rest: DataFrame, packed: DataFrame, answers: tuple[Spans, Spans]) -> 
     return rest.unionByName(unshelve(packed)).unionByName(every_run)
 
 
-def _confirmed(placed: DataFrame, settled: DataFrame, events: DataFrame) -> DataFrame:
-    runs = publishing.confirmed_ids(placed, settled)
+def _linked(tangled: Iterable[tuple[str, str]]) -> bool:
+    """Whether a link may have taken messages again: then their runs are as recorded."""
+    return any(origin(prod) for _, prod in tangled)
+
+
+def _confirmed(
+    placed: DataFrame, settled: DataFrame, events: DataFrame, tangled: frozenset[tuple[str, str]]
+) -> DataFrame:
+    runs = publishing.confirmed_ids(hops.latest(placed) if _linked(tangled) else placed, settled)
     return settle(runs.unionByName(interest.sure_ids(events, runs.columns)))
 
 
@@ -160,7 +169,7 @@ FACTS = (
     Fact("tags", ("events",), lambda e: settle(publishing.tag_segments(interest.as_publishers_say(e)))),
     Fact("tag_counts", ("tags",), lambda tags: only_row(publishing.tag_totals(tags))),
     Fact("placed", ("events",), lambda events: settle(publishing.placements(events))),
-    Fact("confirmed", ("placed", "settled", "events"), _confirmed),
+    Fact("confirmed", ("placed", "settled", "events", "tangled"), _confirmed),
     Fact("clocks", ("events", "ledgers"), _clocks, "comparing clocks"),
     Fact("late", ("hulls", "exact"), _late, "following every id through its queue"),
     Fact("begin", ("plain", "pruned"), lambda plain, pruned: horizon(plain) if pruned else None),
@@ -239,6 +248,14 @@ def _resent(
     return publishing.resend_findings(again, events.where("kind = 'received'"))
 
 
+def _taken_again(
+    placed: DataFrame, segments: DataFrame, tangled: frozenset[tuple[str, str]]
+) -> DataFrame | None:
+    if not _linked(tangled):
+        return None
+    return hops.again(placed, segments.where(contents.FATE).select("queue", "epoch", "first", "last"))
+
+
 CHECKS = (
     Check("tags", ("tags",), publishing.tag_findings),
     Check("doubts", ("logical",), publishing.doubts),
@@ -249,6 +266,9 @@ CHECKS = (
     Check("acked and returned", ("exact", "suspicious", "ledgers", "clocks"), _acked_returned),
     Check("enqueued by two", ("by_two",), lambda by_two: by_two),
     Check("enqueued twice", ("events", "by_two"), _enqueued_twice),
+    Check("taken again", ("placed", "segments", "tangled"), _taken_again),
+    Check("came twice to no queue", ("events", "ledgers"),
+          lambda events, ledgers: hops.noted_twice(events) if ledgers.linked else None),
     Check("overlapping primaries", ("exact", "ledgers", "clocks"), _overlapping),
     Check("quarantined though served", ("events", "ledgers", "kinds"), _served),
     Check("not quarantined", ("exact", "segments", "suspicious", "ledgers", "noted"), _not_quarantined),

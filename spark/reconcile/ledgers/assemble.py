@@ -141,6 +141,10 @@ def _enter_span(ledgers: LedgerState, writer: Writer, event: Event) -> None:
         ledgers.served.add(view)
 
 
+def _enter_link(ledgers: LedgerState, writer: Writer, event: Event) -> None:
+    ledgers.linked = True
+
+
 _ENTER: dict[str, Callable[[LedgerState, Writer, Event], None]] = {
     "chain": _enter_chain,
     "span": _enter_span,
@@ -151,6 +155,7 @@ _ENTER: dict[str, Callable[[LedgerState, Writer, Event], None]] = {
     "promote": _enter_promotion,
     "demote": _enter_demotion,
     "insync": _enter_change,
+    "link": _enter_link,
 }
 """Handlers by kind of event."""
 

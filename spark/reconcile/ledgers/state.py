@@ -135,6 +135,8 @@ class LedgerState:
     holes: list[Hole] = field(default_factory=list)
     two_owners: list[int] = field(default_factory=list)
     """Epochs that more than one node opened."""
+    linked: bool = False
+    """A broker here has a federation link."""
     unsure_links: frozenset[str] = frozenset()
     """Link queues of nodes whose ledgers lack records."""
 

@@ -97,18 +97,25 @@ class Judged:
         default_factory=lambda: defaultdict(set)
     )
     nowhere: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    noted: Counter[tuple[str, int, int, int]] = field(default_factory=Counter)
+    """The same, by the epoch of the primary that noted it."""
+    left: set[tuple[str, int, int]] = field(default_factory=set)
+    """Ids with a fate: dequeued, acked or present."""
 
     def take(self, line: Line) -> None:
         kind = line["kind"]
         session = SESSION.fullmatch(line.get("prod", ""))
         for number in range(line["first"], line["last"] + 1) if "first" in line else ():
             here = line.get("queue", ""), line.get("epoch", 0), number
+            if kind in ("dequeue", "backup_dequeue", "acked", "present"):
+                self.left.add(here)
             if kind in ("enqueue", "backup_enqueue"):
                 self.given.add(here)
             elif kind in ("dequeue", "backup_dequeue") and line["reason"] == "transferred":
                 self.gone.add(here)
             if session and kind == "unrouted":
                 self.nowhere[session[1], int(session[2]), number] += 1
+                self.noted[session[1], int(session[2]), number, line["view"]] += 1
             elif session:
                 tag = line["pfirst"] + number - line["first"]
                 self.came[session[1], int(session[2]), tag].add(here)
@@ -117,14 +124,12 @@ class Judged:
         arrived = set(self.came) | set(self.nowhere)
         yield from (("hop-lost", *each) for each in self.gone - arrived)
         yield from (("hop-unsent", *each) for each in (self.gone | arrived) - self.given)
-        for tag, ids in self.came.items():
-            by_queue: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
-            for each in sorted(ids):
-                by_queue[each[0]].append(each)
-            yield from (("hop-doubled", *each) for many in by_queue.values() for each in many[1:])
-            if self.nowhere[tag]:
-                yield ("hop-doubled", *tag)
-        yield from (("hop-doubled", *tag) for tag, n in self.nowhere.items() if n > 1)
+        for ids in self.came.values():
+            for each in ids:
+                before = [other for other in ids if other[0] == each[0] and other < each]
+                if any(other[1] == each[1] or other in self.left for other in before):
+                    yield ("hop-doubled", *each)
+        yield from {("hop-doubled", *tag) for (*tag, _), n in self.noted.items() if n > 1}
 
 
 def lines_of(folder: Path) -> list[Line]:
