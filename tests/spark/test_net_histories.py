@@ -24,8 +24,10 @@ def test_spark_finds_what_a_judge_finds(session: SparkSession, seed: int, tmp_pa
     assert nets.trial(session, seed, tmp_path) == []
 
 
-@pytest.mark.parametrize("seed", [3, 4, 5])
+@pytest.mark.system
+@pytest.mark.parametrize("seed", [3, 4, 5, 1152])
 def test_the_judge_alone_sees_what_is_planted(seed: int, tmp_path: Path) -> None:
+    """Seed 1152: a primary fails before it has replicated what it put into no queue."""
     planted = nets.make(seed, tmp_path)
     found = {kind for kind, *_ in nets.judge(tmp_path).found()}
     assert planted <= found and bool(planted) == bool(found) == bool(seed % 3)
