@@ -71,7 +71,7 @@ def main(quick: bool, only: str, names: str, pure: bool, repeats: int, out: Path
     about = machine()
     head = (
         f"{about['when']}: {about['cores']} cores ({about['cpu']}), RabbitMQ {release}, "
-        f"CPython {about['python']}, modules: {run}, median of {repeats} repeats of hops, all else once."
+        f"CPython {about['python']}, modules: {run.name}, median of {repeats} repeats of hops, all else once."
     )
     with tempfile.TemporaryDirectory(prefix="bench-federation-") as folder:
         files = Files.made(Path(folder))
