@@ -11,6 +11,7 @@ from tests.simulation import __main__ as command
 from tests.simulation.checkers import PENDING
 from tests.simulation.harness.runner import run_plan
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.nets import __main__ as nets_command
 from tests.simulation.story import plan_file
 from tests.simulation.story.picture import svg
 from tests.simulation.story.plan_file import PlanFile
@@ -78,7 +79,8 @@ def test_the_example_is_what_its_plan_comes_to() -> None:
 
 
 def test_what_the_page_names_exists() -> None:
-    known = {option for action in command._parser()._actions for option in action.option_strings}
+    parsers = command._parser(), nets_command._parser()
+    known = {option for each in parsers for action in each._actions for option in action.option_strings}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known | {"--only"}
     for target in re.findall(r"\]\(([^)#:]+)\)", PAGE):
         assert (DOCUMENT.parent / target).exists(), target

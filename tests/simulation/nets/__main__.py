@@ -14,6 +14,19 @@ from tests.simulation.nets.runner import Outcome, run_net
 
 
 def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    done = failed = 0
+    for outcome in _outcomes(options):
+        done += 1
+        failed += outcome.failure != ""
+        if outcome.failure:
+            print(f"net {outcome.seed} failed at {outcome.virtual_seconds:.6f} s: {outcome.failure}")
+            print(f"  replay: python -m tests.simulation.nets --seeds 1 --first {outcome.seed} --verbose")
+    print(f"nets {options.first} to {options.first + done - 1}: {failed} of {done} failed", flush=True)
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation.nets", description="Run seeds of several clusters in one world."
     )
@@ -24,16 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--outage", type=float, default=0.0, metavar="S", help="one line is down for so many seconds"
     )
     parser.add_argument("--verbose", action="store_true", help="print every event; one process")
-    options = parser.parse_args(arguments)
-    done = failed = 0
-    for outcome in _outcomes(options):
-        done += 1
-        failed += outcome.failure != ""
-        if outcome.failure:
-            print(f"net {outcome.seed} failed at {outcome.virtual_seconds:.6f} s: {outcome.failure}")
-            print(f"  replay: python -m tests.simulation.nets --seeds 1 --first {outcome.seed} --verbose")
-    print(f"nets {options.first} to {options.first + done - 1}: {failed} of {done} failed", flush=True)
-    return 1 if failed else 0
+    return parser
 
 
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
