@@ -124,13 +124,12 @@ def last_node_on_the_path(patch: pytest.MonkeyPatch) -> None:
 
 def wish_by_this_node(patch: pytest.MonkeyPatch) -> None:
     """A wish forgets through which nodes it came: in a ring it keeps itself alive (Artemis 5656)."""
-    of = Wishes.of
+    paths_of = Wishes.paths_of
 
-    def broken(self: Wishes, wish: Any, upstream: str) -> Interest | None:
-        found = of(self, wish, upstream)
-        return found and found._replace(path=found.path[-1:])
+    def broken(self: Wishes, wish: Any, upstream: str) -> list[Interest]:
+        return [found._replace(path=found.path[-1:]) for found in paths_of(self, wish, upstream)]
 
-    patch.setattr(Wishes, "of", broken)
+    patch.setattr(Wishes, "paths_of", broken)
 
 
 def arrivals_into_their_own_link(patch: pytest.MonkeyPatch) -> None:

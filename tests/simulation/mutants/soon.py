@@ -41,5 +41,4 @@ OTHERS = (
     "route regardless of the key",
     "snapshot first, guard later",
     "tell nobody of an exclusion",
-    "what expired during a failover is no dead letter",
 )
