@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.builds import PURE_ONLY
 from tests.ha.federation.nets import Net
 
 
@@ -25,6 +26,7 @@ def test_an_answer_that_takes_long_is_waited_for_and_not_asked_for_again() -> No
     net.gets("leaf", "q", "abc")
 
 
+@PURE_ONLY
 def test_an_upstream_that_does_not_answer_is_asked_again_later() -> None:
     """It may have forgotten the question: a switchover came, and came to nothing."""
     net = Net(hub=1, leaf=1)

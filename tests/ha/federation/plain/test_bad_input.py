@@ -13,6 +13,7 @@ from ha.adapter.federation.plain.channels import Answer, ChannelClosed, Deliveri
 from ha.core.errors import LinkError
 from ha.core.federation.plain.giver import PlainGiver
 from ha.core.federation.plain.ports import Given, Server
+from tests.builds import PURE_ONLY
 from tests.ha.federation.plain.test_agents import joined, publish
 
 PEER, STREAM, CHANNEL = 7, 3, 2
@@ -71,6 +72,7 @@ WRONG: dict[str, Frames] = {
 }
 
 
+@PURE_ONLY
 @pytest.mark.parametrize("frames", WRONG.values(), ids=WRONG)
 def test_frames_that_cannot_be_right(frames: Frames) -> None:
     made, _ = channels()
@@ -78,6 +80,7 @@ def test_frames_that_cannot_be_right(frames: Frames) -> None:
         made.hear(PEER, frames)
 
 
+@PURE_ONLY
 def test_messages_in_pieces_and_one_that_is_too_large() -> None:
     made, _ = channels(message_max=4)
     assert made.hear(PEER, [deliver("a"), header(3), body(b"xy")]) == []
@@ -90,6 +93,7 @@ def test_messages_in_pieces_and_one_that_is_too_large() -> None:
     ]  # fmt: skip
 
 
+@PURE_ONLY
 def test_a_channel_that_is_closed_is_used_again_when_both_have_said_so() -> None:
     made, line = channels()
     assert not made.open(PEER, 4)  # there is one
@@ -235,6 +239,7 @@ def test_messages_with_any_path_are_taken_or_left_out_and_never_stop_the_link() 
     assert (line["looped"], line["routed"], line["state"]) == (2, 5, "running")
 
 
+@PURE_ONLY
 def test_no_password_is_said() -> None:
     made, _ = channels()
     server = made.server(PEER)
