@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("seed", [2, 3])
-def test_spark_finds_what_a_judge_finds(session: SparkSession, seed: int, tmp_path: Path) -> None:
-    """Seed 2 has all faults. Seed 3 has none, and messages come by two ways."""
-    assert nets.trial(session, seed, tmp_path) == []
+def test_spark_finds_what_a_judge_finds(session: SparkSession, tmp_path: Path) -> None:
+    """In seed 2, which has all faults. `make soak-ledgers` runs more."""
+    assert nets.trial(session, 2, tmp_path) == []
 
 
 @pytest.mark.system
