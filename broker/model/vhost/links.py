@@ -136,11 +136,6 @@ def with_global_reply(vhost: VirtualHost, raw: bytes) -> bytes:
     return form.with_reply_to(raw, made) if len(made.encode()) <= _LONGEST else raw
 
 
-def asked_for(vhost: VirtualHost, queue: Queue) -> dict[Wish, Binding]:
-    """What the broker that takes from this link queue has asked for."""
-    return {behind(binding).wish: binding for binding in vhost.bound_to(queue)}
-
-
 def ask_for(vhost: VirtualHost, exchange: Exchange, queue: Queue, interest: Interest) -> Binding:
     """Bind the link queue. Raises PreconditionFailed for arguments that no binding may have."""
     key, arguments, path = interest

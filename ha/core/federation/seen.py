@@ -18,6 +18,8 @@ MOST = 1024
 messages twice."""
 MOST_ALONE = 8
 """Of any other node."""
+MOST_NODES = 10_000
+"""Nodes. Of more, those that were heard of first and come by one way are forgotten."""
 
 
 class SegmentKey(NamedTuple):
@@ -47,6 +49,8 @@ class Seen:
 
     def __init__(self, stored: Iterable[tuple[SegmentKey, int]] = ()) -> None:
         self._nodes: dict[str, _Node] = {}
+        self._changed: dict[str, _Node] = {}
+        """Those of which messages have come since `changes` was asked."""
         for key, bits in sorted(stored):
             there = self._nodes.setdefault(key.node, _Node())
             there.segments[key.epoch, key.number] = bits
@@ -56,7 +60,7 @@ class Seen:
     def take(self, node: str, way: str, epoch: int, first: int, count: int) -> list[tuple[int, int]]:
         """Messages `first` and so on of `node` come by `way`. Returns those that are new, as ranges of places
         in the run: begin, end."""
-        there = self._nodes.setdefault(node, _Node())
+        there = self._changed[node] = self._node(node)
         if way not in there.ways:
             there.ways.add(way)
             there.changed.update(there.segments)
@@ -81,12 +85,19 @@ class Seen:
         self.doubled += count - sum(end - begin for begin, end in fresh)
         return fresh
 
+    def _node(self, name: str) -> _Node:
+        there = self._nodes.get(name)
+        if there is None:
+            if len(self._nodes) >= MOST_NODES:
+                alone = (known for known, it in self._nodes.items() if it.most == MOST_ALONE)
+                self._nodes.pop(next(alone, ""), None)
+            there = self._nodes[name] = _Node()
+        return there
+
     def changes(self) -> list[tuple[SegmentKey, int]]:
         """The segments that history lacks, with their bits; 0: it is to be forgotten."""
         found: list[tuple[SegmentKey, int]] = []
-        for name, there in self._nodes.items():
-            if not there.changed:
-                continue
+        for name, there in self._changed.items():
             for gone in list(there.segments)[: max(0, len(there.segments) - there.most)]:
                 del there.segments[gone]
                 there.changed.discard(gone)
@@ -98,6 +109,7 @@ class Seen:
                 found += [(SegmentKey(name, *key), there.segments[key]) for key in changed]
                 there.stored.update(changed)
             there.changed.clear()
+        self._changed = {}
         return found
 
 

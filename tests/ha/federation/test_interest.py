@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from broker.model.vhost.links import asked_for
 from ha.adapter.federation import wishes
 from ha.core.federation import feeder, heeding, telling
 from ha.core.federation.heeding import MOST_WAITING
@@ -30,7 +29,7 @@ def at_hub(net: Net) -> set[str]:
     """The keys that the leaf is known to want."""
     vhost = net.serving("hub").running.vhost
     queue = vhost.queues.get("amq.link.x@leaf")
-    return {key for key, _ in asked_for(vhost, queue)} if queue is not None else set()
+    return {binding.routing_key for binding in vhost.bound_to(queue)} if queue is not None else set()
 
 
 def wanted(net: Net) -> set[str]:
