@@ -105,14 +105,22 @@ def net_of(rows: Sequence[Row], seen: Iterable[Row]) -> Net | None:
     home = {queue: place for place, each in enumerate(clusters) for queue in each.queues}
     net = Net(clusters, [])
     seen = list(seen)
-    arrivals = _arrivals(rows, seen, at, home)
+    net.names = {row["queue"]: row["name"] or "" for row in rows if row["kind"] == "definition"}
+    links = _links(rows, clusters, _arrivals(rows, seen, at, home), at, home)
+    net.links = sorted(links, key=lambda link: (link.here, link.there, link.queue))
+    _enter_clients(net, rows, seen, at, home)
+    return net
+
+
+def _links(
+    rows: Sequence[Row], clusters: Sequence[Cluster], arrivals: Mapping[str, set[int]],
+    at: Mapping[Process, int], home: Mapping[str, int],
+) -> Iterable[Link]:  # fmt: skip
     links = {queue: Link(queue) for queue in arrivals}
     for row in rows:
         if row["kind"] == "link" and row["queue"] is not None:
             link = links.setdefault(row["queue"], Link(row["queue"]))
             link.source, link.here, link.there = at.get(_process(row)), row["peer"] or "", row["name"] or ""
-        elif row["kind"] == "definition":
-            net.names[row["queue"]] = row["name"] or ""
     for link in links.values():
         named = {i for i, each in enumerate(clusters) if link.there and link.there in each.nodes}
         found = arrivals.get(link.queue) or named
@@ -121,9 +129,7 @@ def net_of(rows: Sequence[Row], seen: Iterable[Row]) -> Net | None:
             (link.target,) = found
         if link.target is not None and not link.there:
             link.there = min(clusters[link.target].nodes, default="")
-    net.links = sorted(links.values(), key=lambda link: (link.here, link.there, link.queue))
-    _enter_clients(net, rows, seen, at, home)
-    return net
+    return links.values()
 
 
 def _process(row: Row) -> Process:
@@ -153,11 +159,7 @@ def _clusters(rows: Sequence[Row], brokers: Iterable[Process]) -> list[Cluster]:
             for name in [row["peer"] or "", *((row["name"] or "").split(",") if kind == "insync" else ())]:
                 mentions[name.strip()].add(process)
     for process in sorted(set(brokers) - known):
-        about = {sets.root(other) for other in named[process[0]] | mentions[process[0]]}
-        with_id = about & {sets.root(other) for other in known}
-        if len(with_id) < 2:
-            for other in with_id or about:
-                sets.join(process, other)
+        _adopt(sets, process, named[process[0]] | mentions[process[0]], known)
     members = defaultdict[Hashable, set[Process]](set)
     for process in brokers:
         members[sets.root(process)].add(process)
@@ -168,6 +170,15 @@ def _clusters(rows: Sequence[Row], brokers: Iterable[Process]) -> list[Cluster]:
         )
         for each in sorted(members.values(), key=min)
     ]  # fmt: skip
+
+
+def _adopt(sets: _Sets, process: Process, others: Iterable[Process], known: Iterable[Process]) -> None:
+    """A broker without an id joins those that have, or mention, its name; not if they are of two clusters."""
+    about = {sets.root(other) for other in others}
+    with_id = about & {sets.root(other) for other in known}
+    if len(with_id) < 2:
+        for other in with_id or about:
+            sets.join(process, other)
 
 
 def _arrivals(
