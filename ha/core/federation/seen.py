@@ -89,8 +89,10 @@ class Seen:
         there = self._nodes.get(name)
         if there is None:
             if len(self._nodes) >= MOST_NODES:
-                alone = (known for known, it in self._nodes.items() if it.most == MOST_ALONE)
-                self._nodes.pop(next(alone, ""), None)
+                for known, other in self._nodes.items():
+                    if other.most == MOST_ALONE:
+                        del self._nodes[known]
+                        break
             there = self._nodes[name] = _Node()
         return there
 
