@@ -85,9 +85,9 @@ class ClientConnection:
     """
 
     __slots__ = (
-        "_closed", "_closing", "_deadline", "_events", "_frames_in", "_life", "_now", "_out", "_password",
-        "_pending", "_plain", "_properties", "_tail", "_user", "_vhost", "_wanted", "channel_max",
-        "frame_max", "opened", "server_properties", "wants_close",
+        "_at_once", "_closed", "_closing", "_deadline", "_events", "_frames_in", "_life", "_now", "_out",
+        "_password", "_pending", "_plain", "_properties", "_tail", "_user", "_vhost", "_wanted",
+        "channel_max", "frame_max", "opened", "server_properties", "wants_close",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +97,8 @@ class ClientConnection:
         handshake_timeout: float = 10.0, plain: bool = False,
     ) -> None:  # fmt: skip
         self._plain = plain
+        self._at_once = bool(capabilities) and not plain
+        """A server holds no connection of a node or an operator: what follows need not wait for an answer."""
         self._frames_in: list[tuple[int, int, bytes]] = []
         self._user, self._password, self._vhost = user, password, vhost
         own = {"authentication_failure_close": True, "connection.blocked": True, **(capabilities or {})}
@@ -199,8 +201,11 @@ class ClientConnection:
                     heartbeat=self._life.interval,
                 )  # fmt: skip
                 self._send(0, "connection.open", virtual_host=self._vhost)
+                if self._at_once:
+                    self._send(1, "channel.open")
             case "connection.open-ok":
-                self._send(1, "channel.open")
+                if not self._at_once:
+                    self._send(1, "channel.open")
             case "channel.open-ok":
                 self.opened = True
                 self._deadline = None

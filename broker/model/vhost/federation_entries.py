@@ -86,14 +86,17 @@ class FederationAgent:
 
 @dataclass(slots=True, frozen=True)
 class Cursor:
-    """Messages of the link queue `uuid` are taken up to this id."""
+    """Messages of the link queue `uuid` are taken up to this id, but for those in holes. `holes`: epoch,
+    first and last sequence of each, one after another."""
 
     uuid: bytes
     epoch: int
     sequence: int
+    holes: tuple[int, ...] = ()
 
     def value(self) -> dict[str, object]:
-        return {"uuid": self.uuid.hex(), "epoch": self.epoch, "sequence": self.sequence}
+        value: dict[str, object] = {"uuid": self.uuid.hex(), "epoch": self.epoch, "sequence": self.sequence}
+        return value | {"holes": list(self.holes)} if self.holes else value
 
 
 def seen_name(exchange: str, node: str, epoch: int, number: int) -> str:
@@ -178,7 +181,11 @@ def agent_of(value: Value) -> FederationAgent:
 
 def cursor_of(value: Value) -> Cursor:
     uuid = bytes.fromhex(str(value.get("uuid", "")))
-    return Cursor(uuid, _number(value, "epoch", 0), _number(value, "sequence", 0))
+    holes = value.get("holes")
+    return Cursor(
+        uuid, _number(value, "epoch", 0), _number(value, "sequence", 0),
+        tuple(number for number in holes if isinstance(number, int)) if isinstance(holes, list) else (),
+    )  # fmt: skip
 
 
 def home_of(value: Value) -> Home:

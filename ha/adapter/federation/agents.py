@@ -109,6 +109,8 @@ class Agent:
                 "unrouted": model.unrouted, "refused": model.refused,
                 "doubles": taker.doubles + model.doubled, "looped": model.looped, "spoilt": model.spoilt,
             }  # fmt: skip
+        if isinstance(self.taker, LinkTaker) and isinstance(self.model, ExchangeModel):
+            line |= {"offered": self.model.offered, "stands_by": sorted(self.taker.stands_by)}
         if self.push is not None:
             line |= {"waiting": self.push.waiting, "given": self.push.sent}
         if isinstance(self.giver, PlainGiver):
@@ -389,8 +391,8 @@ class Agents:
             "by": "entry" if key in self._node.vhosts.directory.agents else "policy",
             "consume_mode": entry.consume_mode, "forward_mode": entry.forward_mode, "copy": entry.copy,
             "state": "off", "reason": self._why_none(entry), "source": "", "interest": 0, "taken": 0,
-            "routed": 0, "unrouted": 0, "refused": 0, "doubles": 0, "looped": 0, "spoilt": 0, "waiting": 0,
-            "given": 0, "promise": self._promise(key[0], entry),
+            "routed": 0, "unrouted": 0, "refused": 0, "doubles": 0, "looped": 0, "spoilt": 0, "offered": 0,
+            "stands_by": [], "waiting": 0, "given": 0, "promise": self._promise(key[0], entry),
         }  # fmt: skip
         return line if agent is None else line | agent.line()
 

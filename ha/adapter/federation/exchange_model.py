@@ -21,6 +21,7 @@ from ha.adapter.federation.interest import decoded, mark_of, record_of
 from ha.adapter.federation.noting import note_link
 from ha.adapter.federation.wishes import Wishes
 from ha.core.errors import LinkError
+from ha.core.federation.holes import Hole
 from ha.core.federation.intake import BEFORE_ALL
 from ha.core.federation.wire import is_node
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from broker.store.store import Store
     from ha.adapter.federation.origins import Origins
     from ha.adapter.federation.ports import FederationNode
+    from ha.core.federation.ways import Ways
 
 NOWHERE = Cursor(b"", *BEFORE_ALL)
 
@@ -61,6 +63,8 @@ class ExchangeModel:
         if (found := self._cursor()) is not NOWHERE:
             self._settling.append((vhost.history.position, found))
         self.routed = self.unrouted = self.refused = self.looped = self.spoilt = self.doubled = 0
+        self.offered = 0
+        """Messages of which only the ids came."""
 
     def type(self) -> str:
         found = self._vhost.exchanges.get(self._exchange)
@@ -120,8 +124,23 @@ class ExchangeModel:
     def begun(self, upstream: str) -> None:
         note_link(self._node, upstream)
 
-    def taken(self, uuid: bytes) -> MessageId:
-        return _at(self._cursor(), uuid)
+    @property
+    def ways(self) -> Ways:
+        return self._origins.ways
+
+    @property
+    def way(self) -> str:
+        return self._entry
+
+    @property
+    def arrivals(self) -> int:
+        return self._origins.seen.arrivals
+
+    def taken(self, uuid: bytes) -> tuple[MessageId, tuple[Hole, ...]]:
+        cursor = self._cursor()
+        if cursor.uuid != uuid:
+            return BEFORE_ALL, ()
+        return (cursor.epoch, cursor.sequence), _holes_of(cursor)
 
     def take(self, path: Path, run: EnqueueRun, skip: int, origin: MessageId | None, wall_ms: int) -> None:
         envelope, count = run.envelope, run.count - skip
@@ -138,7 +157,9 @@ class ExchangeModel:
         fresh = [(0, count)]
         if path and origin is not None and self._exchange != NODES:
             fresh = self._origins.seen.take(path[0], self._entry, *origin, count)
-            if fresh != [(0, count)]:
+            again = fresh != [(0, count)]
+            self._origins.ways.came(self._entry, path[0], again=again)
+            if again:
                 self._leave_out(fresh, session, first, count)
         if not fresh:
             return
@@ -154,6 +175,13 @@ class ExchangeModel:
                 self.routed += result.routed
                 self.unrouted += result.unrouted
                 self.refused += result.refused
+
+    def missing(self, node: str, origin: MessageId, count: int) -> list[tuple[int, int]]:
+        return self._origins.seen.missing(node, self._entry, *origin, count)
+
+    def leave_out(self, uuid: bytes, id_: MessageId, count: int) -> None:
+        self.offered += count
+        self._vhost.note_unplaced(link_session(uuid, id_[0]), id_[1], count, "doubled")
 
     def _leave_out(self, fresh: list[tuple[int, int]], session: str, first: int, count: int) -> None:
         """What came by another way before."""
@@ -180,9 +208,9 @@ class ExchangeModel:
         if self._cursor() is NOWHERE:
             self._node.vhosts.put_cursor(self._vhost.name, self._entry, Cursor(uuid, *BEFORE_ALL))
 
-    def took(self, uuid: bytes, upto: MessageId) -> None:
+    def took(self, uuid: bytes, upto: MessageId, holes: tuple[Hole, ...]) -> None:
         vhost = self._vhost
-        cursor = Cursor(uuid, *upto)
+        cursor = Cursor(uuid, *upto, tuple(number for hole in holes for number in hole))
         self._origins.settle()
         self._node.vhosts.put_cursor(vhost.name, self._entry, cursor)
         batch = vhost.history.position
@@ -211,6 +239,14 @@ class ExchangeModel:
                 self._origins.forget()
 
 
+def _holes_of(cursor: Cursor) -> tuple[Hole, ...]:
+    numbers = cursor.holes
+    return tuple(Hole(*numbers[at : at + 3]) for at in range(0, len(numbers) - 2, 3))
+
+
 def _at(cursor: Cursor, uuid: bytes) -> MessageId:
-    """Up to where messages of that link queue are taken."""
-    return (cursor.epoch, cursor.sequence) if cursor.uuid == uuid else BEFORE_ALL
+    """Up to where all messages of that link queue are taken."""
+    if cursor.uuid != uuid:
+        return BEFORE_ALL
+    holes = _holes_of(cursor)
+    return holes[0].before if holes else (cursor.epoch, cursor.sequence)

@@ -123,6 +123,7 @@ class Federation:
             self._expel(peer, error)
         if self._epoch != self._node.core.epoch or self._seen != self._node.vhosts.directory.generation:
             self.serve(now)
+        self.receivers.tick(now)
         self._agents.tick(now)
 
     def end_tick(self, now: float) -> None:
@@ -141,7 +142,7 @@ class Federation:
         ends = (self._queues, self.feeders, self.receivers, self._agents)
         if handed_out and any(end.hungry for end in ends):
             return self._node.now
-        return earliest(*self._agents.deadlines())
+        return earliest(self.receivers.next_deadline(), *self._agents.deadlines())
 
     def rest(self) -> None:
         """This broker stops serving, at once: nothing that comes from now on is for it."""

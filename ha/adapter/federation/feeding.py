@@ -18,7 +18,9 @@ from broker.model.queue.requeueing import DeliveredBatch
 from broker.model.routing.node_routes import NODES
 from broker.model.values import Reason
 from broker.model.vhost.links import with_global_reply
+from ha.adapter.federation.withholding import Publisher, Withholding
 from ha.core.errors import LinkError
+from ha.core.federation.offers import NOTHING, Handed
 
 if TYPE_CHECKING:
     from broker.model.history.records import Envelope
@@ -37,11 +39,12 @@ TAG = "federation"
 
 class Feeding:
     """The consumer of one link queue. Implements `DeliverySink`. `client`: the broker that takes, for people;
-    `node`: what came through that node is not handed out to it."""
+    `me`: this node; `node`: what came through that node is not handed out to it."""
 
     def __init__(
-        self, vhost: VirtualHost, queue: Queue, exchange: Exchange, client: str, node: str = ""
-    ) -> None:
+        self, vhost: VirtualHost, queue: Queue, exchange: Exchange, client: str, me: Publisher,
+        node: str = "",
+    ) -> None:  # fmt: skip
         self.vhost = vhost
         self.queue = queue
         self.exchange = exchange
@@ -57,6 +60,7 @@ class Feeding:
         self.gone = ""
         self._mean = MEAN_FIRST
         self._taken: MessageId = (0, 0)
+        self._withholding = Withholding(me)
 
     def credit(self, consumer: Consumer) -> int:
         room = min(SHARE, WINDOW - self.octets)
@@ -84,7 +88,12 @@ class Feeding:
         self.octets -= sum(len(raw) for _, _, raw in gone)
         if gone:
             self.queue.drop(gone, Reason.TRANSFERRED)
+        self._withholding.taken(upto)
         self._go_on()
+
+    def withhold(self, nodes: frozenset[str]) -> None:
+        """Messages of these nodes, and of no others, are only offered from now on."""
+        self._withholding.begin(nodes)
 
     @property
     def hungry(self) -> bool:
@@ -134,14 +143,21 @@ class Feeding:
     def _outgoing(self, envelope: Envelope, raw: bytes) -> bytes:
         return raw if envelope.path else with_global_reply(self.vhost, raw)
 
-    def read(self) -> list[bytes]:
-        """What was handed out in this tick, as encoded runs."""
-        fresh = self.entries()
-        return [encode_record(run) for run in group_runs(self.queue.uuid, fresh)] if fresh else []
+    def read(self) -> Handed:
+        """What was handed out in this tick."""
+        fresh, ahead, behind = self._withholding.divide(self._handed_out())
+        if not fresh and not behind:
+            return NOTHING
+        runs = group_runs(self.queue.uuid, self._sent(fresh)) if fresh else []
+        return Handed(ahead, [encode_record(run) for run in runs], behind)
 
     def entries(self) -> list[Entry]:
-        """What was handed out in this tick. What the other broker has already, because the
-        word of it was lost, or because it came through it, is let go of."""
+        """The same, as it is."""
+        return self._sent(self._handed_out())
+
+    def _handed_out(self) -> list[Entry]:
+        """What the other broker has already, because the word of it was lost, or because it came through it,
+        is let go of."""
         fresh, self.fresh = self.fresh, []
         back = [entry for entry in fresh if self._has(entry)]
         if back:
@@ -150,8 +166,11 @@ class Feeding:
             self.octets -= sum(len(raw) for _, _, raw in back)
             self._let_go(back)
             fresh = [entry for entry in fresh if id_of(entry) not in gone]
+        self._go_on()
+        return fresh
+
+    def _sent(self, fresh: list[Entry]) -> list[Entry]:
         if NODES in self.vhost.exchanges:
             fresh = [(number, kind, self._outgoing(kind, raw)) for number, kind, raw in fresh]
         self.sent += len(fresh)
-        self._go_on()
         return fresh

@@ -13,6 +13,7 @@ from broker.model.vhost.links import declare_link, end_link, limit
 from ha.adapter.federation.asking import LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
 from ha.adapter.federation.noting import note_link
+from ha.adapter.federation.withholding import publisher
 from ha.core.federation.ports import FeederStanding, Found
 from ha.core.federation.wire import Open, Refusal
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from broker.model.routing.exchange import Exchange
     from broker.model.vhost.vhost import VirtualHost
     from ha.adapter.federation.ports import FederationNode
+    from ha.core.federation.offers import Handed
     from ha.core.federation.wire import InterestFlag
 
 
@@ -98,7 +100,9 @@ class LinkQueues:
         assert vhost is not None
         limit(vhost, queue, limits)
         exchange = vhost.exchanges[queue.name.removeprefix("amq.link.").rpartition("@")[0]]
-        feeding = self._feeding[uuid] = Feeding(vhost, queue, exchange, queue.name.rpartition("@")[2])
+        feeding = self._feeding[uuid] = Feeding(
+            vhost, queue, exchange, queue.name.rpartition("@")[2], publisher(self._node)
+        )
         self._interest[uuid].begin()
         feeding.taken(taken)
         feeding.begin()
@@ -130,7 +134,10 @@ class LinkQueues:
     def took(self, uuid: bytes, upto: MessageId) -> None:
         self._feeding[uuid].taken(upto)
 
-    def read(self, uuid: bytes) -> list[bytes]:
+    def withhold(self, uuid: bytes, nodes: frozenset[str]) -> None:
+        self._feeding[uuid].withhold(nodes)
+
+    def read(self, uuid: bytes) -> Handed:
         return self._feeding[uuid].read()
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.model.vhost.federation_entries import SeenAt
 from ha.core.federation.seen import SEGMENT, Seen, SegmentKey
+from ha.core.federation.ways import Ways
 
 if TYPE_CHECKING:
     from broker.model.vhost.vhosts import VirtualHosts
@@ -15,11 +16,12 @@ _OCTETS = SEGMENT // 8
 
 
 class Origins:
-    """What every way to one exchange shares. `seen`: see there."""
+    """What every way to one exchange shares. `seen`, `ways`: see there."""
 
     def __init__(self, vhosts: VirtualHosts, vhost: str, exchange: str) -> None:
         self._vhosts = vhosts
         self._key = vhost, exchange
+        self.ways = Ways()
         self.seen = Seen(
             (SegmentKey(at.node, at.epoch, at.number), _read(bits)) for at, bits in self._stored().items()
         )

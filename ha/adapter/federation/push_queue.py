@@ -14,6 +14,8 @@ from broker.model.vhost.links import declare_push, end_link, limit
 from ha.adapter.federation.asking import MOST_INTEREST, LinkInterest, federated
 from ha.adapter.federation.feeding import Feeding
 from ha.adapter.federation.noting import note_link
+from ha.adapter.federation.withholding import publisher
+from ha.core.federation.offers import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from broker.model.vhost.federation_entries import FederationAgent
     from broker.model.vhost.vhost import VirtualHost
     from ha.adapter.federation.ports import FederationNode
+    from ha.core.federation.offers import Handed
     from ha.core.federation.wire import InterestFlag
 
 
@@ -134,7 +137,7 @@ class PushQueue:
         if self._interest is not None:
             self._interest.begin()
         if queue is not None and exchange is not None:
-            self._feeding = Feeding(self._vhost, queue, exchange, node, node)
+            self._feeding = Feeding(self._vhost, queue, exchange, node, publisher(self._node), node)
             self._feeding.begin()
             note_link(self._node, node, queue.uuid)
         self._found()
@@ -155,8 +158,12 @@ class PushQueue:
         if self._feeding is not None:
             self._feeding.taken(upto)
 
-    def read(self) -> list[bytes]:
-        return self._feeding.read() if self._feeding is not None else []
+    def withhold(self, nodes: frozenset[str]) -> None:
+        if self._feeding is not None:
+            self._feeding.withhold(nodes)
+
+    def read(self) -> Handed:
+        return self._feeding.read() if self._feeding is not None else NOTHING
 
     def entries(self) -> list[Entry]:
         """The same, as they are."""

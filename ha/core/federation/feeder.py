@@ -12,6 +12,7 @@ from functools import partial
 
 from ha.core.errors import LinkError
 from ha.core.federation.heeding import SLICE, Heeding, InterestRefused
+from ha.core.federation.offers import frames_of, parse_withheld
 from ha.core.federation.ports import FeederModel, FeederStanding, Found, LinkWire
 from ha.core.federation.served import STOPS, Place, ServedLinks, outdone, unfit
 from ha.core.federation.wire import (
@@ -117,9 +118,8 @@ class LinkFeeders(ServedLinks[LinkFeed]):
             if feed.asked.ends and not feed.heeding.waits and self._model.drained(feed.uuid):
                 self._stop(place, Refusal(DRAINED, delete=True))
                 continue
-            records = self._model.read(feed.uuid)
-            if records:
-                self._send(place, frame(FeederFrame.RUNS, [encode_serial(standing.wall_ms), *records]))
+            if frames := frames_of(self._model.read(feed.uuid), standing.wall_ms):
+                self._send(place, frames)
 
     # -- inside
 
@@ -186,8 +186,10 @@ class LinkFeeders(ServedLinks[LinkFeed]):
     def _frame(self, place: Place, feed: LinkFeed, kind: TakerFrame, body: bytes) -> None:
         if kind is TakerFrame.TOOK:
             self._model.took(feed.uuid, parse_id(body))
-            return
-        feed.heeding.told(body)
+        elif kind is TakerFrame.WITHHOLD:
+            self._model.withhold(feed.uuid, parse_withheld(body))
+        else:
+            feed.heeding.told(body)
 
     def _apply(self, place: Place, feed: LinkFeed, most: int) -> int:
         try:

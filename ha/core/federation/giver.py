@@ -9,6 +9,7 @@ from __future__ import annotations
 from ha.core.errors import LinkError
 from ha.core.federation.agent import LinkAgent, Opener
 from ha.core.federation.heeding import SLICE, Heeding, InterestRefused
+from ha.core.federation.offers import frames_of, parse_withheld
 from ha.core.federation.ports import GiverModel, LinkWire
 from ha.core.federation.wire import (
     LARGEST_INTEREST,
@@ -64,6 +65,8 @@ class LinkGiver(LinkAgent):
         for kind, body in self._decoder.feed(payload):
             if kind is TakerFrame.TOOK:
                 self._model.took(parse_id(body))
+            elif kind is TakerFrame.WITHHOLD:
+                self._model.withhold(parse_withheld(body))
             elif self._model.asked:
                 self._heeding.told(body)
             else:
@@ -100,5 +103,5 @@ class LinkGiver(LinkAgent):
             return
         if why := self._model.ended():
             self.stop(why, now)
-        elif records := self._model.read():
-            self._send(frame(FeederFrame.RUNS, [encode_serial(self._model.wall_ms()), *records]))
+        elif frames := frames_of(self._model.read(), self._model.wall_ms()):
+            self._send(frames)

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from broker.model.history.records import Bind, EnqueueRun, MessageId, Unbind
+from ha.core.federation.holes import Hole
+from ha.core.federation.offers import Handed
+from ha.core.federation.ways import Ways
 from ha.core.federation.wire import InterestFlag, Offer, Open, Refusal
 
 Wish = tuple[str, bytes]
@@ -37,8 +40,21 @@ class IntakeModel(Protocol):
     def begun(self, upstream: str) -> None:
         """A link is open by which messages of that node come."""
 
-    def taken(self, uuid: bytes) -> MessageId:
-        """Up to where messages of that link queue are taken; the lowest id if none is."""
+    @property
+    def ways(self) -> Ways:
+        """Of all ways to that exchange."""
+
+    @property
+    def way(self) -> str:
+        """This one."""
+
+    @property
+    def arrivals(self) -> int:
+        """Grows as messages come to the exchange, by whichever way."""
+
+    def taken(self, uuid: bytes) -> tuple[MessageId, tuple[Hole, ...]]:
+        """Up to where messages of that link queue are taken, but for those in holes; the lowest id if none
+        is."""
 
     def take(
         self, path: tuple[str, ...], run: EnqueueRun, skip: int, origin: MessageId | None, wall_ms: int
@@ -47,15 +63,22 @@ class IntakeModel(Protocol):
         `path`: the nodes that they came through; `origin`: the id of the first one, after `skip`, at the
         first of these; `wall_ms`: the clock of the last one, now."""
 
+    def missing(self, node: str, origin: MessageId, count: int) -> list[tuple[int, int]]:
+        """`count` messages of `node`, from id `origin` there, are offered by this way. Returns those that
+        have not come by any way, as ranges of places: begin, end."""
+
+    def leave_out(self, uuid: bytes, id_: MessageId, count: int) -> None:
+        """Messages of that link queue were offered, and have come by another way."""
+
     def noted(self, uuid: bytes) -> None:
         """A link to that queue is open: it is remembered, so that the queue can be ended some day."""
 
-    def took(self, uuid: bytes, upto: MessageId) -> None:
-        """In the batch of those messages: they are taken."""
+    def took(self, uuid: bytes, upto: MessageId, holes: tuple[Hole, ...]) -> None:
+        """In the batch of those messages: they are taken, but for those in holes."""
 
     def settled(self, uuid: bytes) -> MessageId:
-        """Up to where messages of that link queue are taken for good, on every disk that counts; the lowest
-        id if none is."""
+        """Up to where all messages of that link queue are taken for good, on every disk that counts; the
+        lowest id if none is."""
 
     def forget(self) -> None:
         """The link is gone for good."""
@@ -113,6 +136,9 @@ class GiverModel(Protocol):
     def attach(self, node: str) -> None:
         """That node takes from now on."""
 
+    def withhold(self, nodes: frozenset[str]) -> None:
+        """Messages of these nodes, and of no others, are only offered from now on."""
+
     def detach(self) -> None:
         """What was not taken waits again."""
 
@@ -122,8 +148,8 @@ class GiverModel(Protocol):
     def took(self, upto: MessageId) -> None:
         """LinkError if it was never sent."""
 
-    def read(self) -> list[bytes]:
-        """Encoded EnqueueRun records of the messages that are due, by ascending id."""
+    def read(self) -> Handed:
+        """The messages that are due, as EnqueueRun records."""
 
     def wall_ms(self) -> int: ...
 
@@ -189,5 +215,8 @@ class FeederModel(Protocol):
     def took(self, uuid: bytes, upto: MessageId) -> None:
         """LinkError if it was never sent."""
 
-    def read(self, uuid: bytes) -> list[bytes]:
-        """Encoded EnqueueRun records of the messages that are due, by ascending id."""
+    def withhold(self, uuid: bytes, nodes: frozenset[str]) -> None:
+        """Messages of these nodes, and of no others, are only offered from now on."""
+
+    def read(self, uuid: bytes) -> Handed:
+        """The messages that are due, as EnqueueRun records."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from ha.core.deadlines import earliest
 from ha.core.errors import LinkError
 from ha.core.federation.intake import Intake
 from ha.core.federation.ports import FeederStanding, LinkWire, ReceiverModel, TakerModel
@@ -57,8 +58,18 @@ class LinkReceivers(ServedLinks[Receiving]):
                 continue
             if not full and (word := link.intake.word()):
                 self._send(place, word)
+            if word := link.intake.withheld():
+                self._send(place, word)
             if link.telling is not None:
                 link.telling.end_tick(link.offered.node)
+
+    def tick(self, now: float) -> None:
+        """Before the flush."""
+        for link in self.links.values():
+            link.intake.tick(now)
+
+    def next_deadline(self) -> float | None:
+        return earliest(*(link.intake.next_deadline() for link in self.links.values()))
 
     @property
     def hungry(self) -> bool:
@@ -71,15 +82,16 @@ class LinkReceivers(ServedLinks[Receiving]):
         return self._model.standing()
 
     def _left(self, link: Receiving, *, delete: bool = False, lost: bool = False) -> None:
+        link.intake.end()
         link.model.close()
         if delete:
             link.intake.forget()
 
     def _data(self, place: Place, link: Receiving, payload: bytes) -> None:
         for kind, body in link.decoder.feed(payload):
-            if kind is FeederFrame.RUNS:
-                link.intake.runs(body)
-            elif link.telling is not None:
+            if link.intake.frame(kind, body):
+                continue
+            if link.telling is not None:
                 link.telling.confirmed(body)
             else:
                 raise LinkError("an interest is confirmed, and none was told")
@@ -101,7 +113,7 @@ class LinkReceivers(ServedLinks[Receiving]):
             self._wire.send(*place, LinkMethod.REFUSED, refusal.encode())
             return
         uuid, intake = bytes.fromhex(offered.uuid), Intake(model)
-        intake.begin(uuid, offered.node, offered.owner, echo=offered.echo)
+        intake.begin(uuid, offered.node, offered.owner, echo=offered.echo, offers=offered.offers)
         telling = Telling(model, partial(self._send, place)) if offered.digest else None
         self.links[place] = Receiving(offered, self._model.vhost(place[0]), model, intake, telling)
         accepted = Accepted(me.node, me.name, *model.settled(uuid))

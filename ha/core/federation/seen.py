@@ -45,7 +45,7 @@ class _Node:
 
 
 class Seen:
-    """`doubled`: messages that came again by another way."""
+    """`doubled`: messages that came again by another way; `arrivals`: grows as messages come."""
 
     def __init__(self, stored: Iterable[tuple[SegmentKey, int]] = ()) -> None:
         self._nodes: dict[str, _Node] = {}
@@ -55,15 +55,26 @@ class Seen:
             there = self._nodes.setdefault(key.node, _Node())
             there.segments[key.epoch, key.number] = bits
             there.stored.add((key.epoch, key.number))
-        self.doubled = 0
+        self.doubled = self.arrivals = 0
 
     def take(self, node: str, way: str, epoch: int, first: int, count: int) -> list[tuple[int, int]]:
         """Messages `first` and so on of `node` come by `way`. Returns those that are new, as ranges of places
         in the run: begin, end."""
         there = self._changed[node] = self._node(node)
+        self._by(there, way)
+        fresh = self._fresh(there, epoch, first, count, come=True)
+        self.doubled += count - sum(end - begin for begin, end in fresh)
+        self.arrivals += 1
+        return fresh
+
+    def _by(self, there: _Node, way: str) -> None:
         if way not in there.ways:
             there.ways.add(way)
             there.changed.update(there.segments)
+
+    def _fresh(
+        self, there: _Node, epoch: int, first: int, count: int, *, come: bool
+    ) -> list[tuple[int, int]]:  # fmt: skip
         fresh: list[tuple[int, int]] = []
         at = 0
         while at < count:
@@ -78,12 +89,17 @@ class Seen:
                 for place in range(part):
                     if not had >> place & 1:
                         _join(fresh, at + place, at + place + 1)
-            if bits | mask != bits:
+            if come and bits | mask != bits:
                 there.segments[epoch, number] = bits | mask
                 there.changed.add((epoch, number))
             at += part
-        self.doubled += count - sum(end - begin for begin, end in fresh)
         return fresh
+
+    def missing(self, node: str, way: str, epoch: int, first: int, count: int) -> list[tuple[int, int]]:
+        """The same of messages that are only offered: they have not come by this."""
+        there = self._changed[node] = self._node(node)
+        self._by(there, way)
+        return self._fresh(there, epoch, first, count, come=False)
 
     def _node(self, name: str) -> _Node:
         there = self._nodes.get(name)

@@ -6,6 +6,7 @@ differences, and how far it has taken (`Intake`).
 
 from __future__ import annotations
 
+from ha.core.deadlines import earliest
 from ha.core.errors import LinkError
 from ha.core.federation.agent import LinkAgent, Opener
 from ha.core.federation.intake import Intake
@@ -76,15 +77,25 @@ class LinkTaker(LinkAgent):
         self._decoder = StreamDecoder(FeederFrame)
         uuid = bytes.fromhex(answer.uuid)
         self._model.noted(uuid)
-        self._intake.begin(uuid, answer.node, answer.owner)
+        self._intake.begin(uuid, answer.node, answer.owner, offers=answer.offers)
         self._telling.begin(answer.node, answer.digest)
 
     def _data(self, payload: bytes) -> None:
         for kind, body in self._decoder.feed(payload):
-            if kind is FeederFrame.RUNS:
-                self._intake.runs(body)
-            else:
+            if not self._intake.frame(kind, body):
                 self._telling.confirmed(body)
+
+    def timers(self, now: float) -> None:
+        super().timers(now)
+        self._intake.tick(now)
+
+    def next_deadline(self) -> float | None:
+        return earliest(super().next_deadline(), self._intake.next_deadline())
+
+    @property
+    def stands_by(self) -> frozenset[str]:
+        """The nodes whose messages come by another way."""
+        return self._intake.stands_by
 
     def _stopped(self, peer: int, said: Refusal, now: float) -> None:
         super()._stopped(peer, said, now)
@@ -93,6 +104,7 @@ class LinkTaker(LinkAgent):
             self.drained = True
 
     def _left(self) -> None:
+        self._intake.end()
         self._telling.end()
 
     @property
@@ -107,6 +119,8 @@ class LinkTaker(LinkAgent):
         if self._peer is None:
             return
         if not full and (word := self._intake.word()):
+            self._send(word)
+        if word := self._intake.withheld():
             self._send(word)
         self._telling.end_tick(self.upstream)
 

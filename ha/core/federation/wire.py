@@ -65,6 +65,8 @@ class TakerFrame(enum.IntEnum):
     """Serial, flags, then encoded Bind and Unbind records: what changes in what the taker wants."""
     TOOK = 2
     """An id: the taker holds everything up to it for good."""
+    WITHHOLD = 3
+    """Nodes: messages of theirs come by another way, and only offers are wanted here (`offers`)."""
 
 
 class FeederFrame(enum.IntEnum):
@@ -74,6 +76,8 @@ class FeederFrame(enum.IntEnum):
     """The clock of the feeder, then encoded EnqueueRun records of the link queue, by ascending id."""
     INTEREST_OK = 2
     """Serial: messages are routed by it from now on."""
+    OFFERS = 3
+    """Ids of messages that were not sent, because they come by another way (`offers`)."""
 
 
 class InterestFlag(enum.IntFlag):
@@ -131,7 +135,8 @@ def _open_of(document: Document) -> Open:
 
 @dataclass(slots=True, frozen=True)
 class Opened:
-    """`node`, `owner`: those of the feeder. `uuid`: of the link queue, in hex. `digest`: of its interest."""
+    """`node`, `owner`: those of the feeder. `uuid`: of the link queue, in hex. `digest`: of its interest.
+    `offers`: it can withhold messages, and offer them instead."""
 
     node: str
     owner: str
@@ -139,6 +144,7 @@ class Opened:
     epoch: int
     uuid: str
     digest: str
+    offers: bool = True
 
     def encode(self) -> bytes:
         return to_json(asdict(self))
@@ -152,7 +158,7 @@ def _opened_of(document: Document) -> Opened:
     return Opened(
         _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
         count(document["epoch"]),
-        _uuid(document["uuid"]), label(document["digest"]),
+        _uuid(document["uuid"]), label(document["digest"]), bool(document.get("offers")),
     )  # fmt: skip
 
 
@@ -181,7 +187,7 @@ def parse_refusal(payload: bytes) -> Refusal:
 class Offer:
     """As `Open`. `uuid`: of the link queue, in hex. `echo`: the messages are to come back to that node.
     `digest`: of the interest that the link queue has, where the other end says what it wants; "" where it
-    gets all."""
+    gets all. `offers`: see `Opened`."""
 
     node: str
     owner: str
@@ -194,6 +200,7 @@ class Offer:
     echo: bool
     digest: str = ""
     addresses: tuple[str, ...] = ()
+    offers: bool = True
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -209,7 +216,8 @@ def _offer_of(document: Document) -> Offer:
         _name(document["node"]), label(document["owner"]), one_line(label(document["name"])),
         count(document["epoch"]), _text(document["exchange"]), _text(document["type"]),
         one_line(label(document["agent"])), _uuid(document["uuid"]), bool(document["echo"]),
-        label(document.get("digest", "")), _addresses(document), count(document["version"]),
+        label(document.get("digest", "")), _addresses(document),
+        bool(document.get("offers")), count(document["version"]),
     )  # fmt: skip
 
 

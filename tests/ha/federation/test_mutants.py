@@ -18,8 +18,10 @@ from ha.adapter.federation.exchange_model import ExchangeModel, _at
 from ha.adapter.federation.federation import Federation
 from ha.adapter.federation.origins import Origins
 from ha.adapter.federation.wishes import Wishes
+from ha.core.federation.holes import Hole
 from ha.core.federation.intake import Intake
 from ha.core.federation.seen import Seen
+from ha.core.federation.ways import Ways
 from ha.core.federation.wire import InterestFlag
 from tests.builds import PURE_ONLY
 from tests.ha.federation import (
@@ -31,6 +33,7 @@ from tests.ha.federation import (
     test_random,
     test_takers,
 )
+from tests.ha.federation.ways import test_ways
 
 pytestmark = PURE_ONLY
 SEEDS = 12
@@ -39,13 +42,13 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 def cursor_a_batch_late(patch: pytest.MonkeyPatch) -> None:
     """How far messages are taken is history with the next ones only."""
-    took, before = ExchangeModel.took, dict[ExchangeModel, MessageId]()
+    took, before = ExchangeModel.took, dict[ExchangeModel, tuple[MessageId, tuple[Hole, ...]]]()
 
-    def broken(self: ExchangeModel, uuid: bytes, upto: MessageId) -> None:
+    def broken(self: ExchangeModel, uuid: bytes, *upto: Any) -> None:
         late = before.get(self)
         before[self] = upto
         if late is not None:
-            took(self, uuid, late)
+            took(self, uuid, *late)
 
     patch.setattr(ExchangeModel, "took", broken)
 
@@ -53,12 +56,12 @@ def cursor_a_batch_late(patch: pytest.MonkeyPatch) -> None:
 def taken_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     """The upstream lets go of what a crash downstream takes away."""
 
-    patch.setattr(ExchangeModel, "settled", ExchangeModel.taken)
+    patch.setattr(ExchangeModel, "settled", lambda self, uuid: self.taken(uuid)[0])
 
 
 def no_cursor(patch: pytest.MonkeyPatch) -> None:
     """What a line lost the answer to comes again (RabbitMQ's federation)."""
-    patch.setattr(ExchangeModel, "taken", lambda self, uuid: (0, 0))
+    patch.setattr(ExchangeModel, "taken", lambda self, uuid: ((0, 0), ()))
     patch.setattr(Seen, "take", lambda self, node, way, epoch, first, count: [(0, count)])
 
 
@@ -71,8 +74,8 @@ def not_on_the_path(patch: pytest.MonkeyPatch) -> None:
     """The upstream is not on the path of what it sent: it goes back there (Qpid's routes of both ways)."""
     begin = Intake.begin
 
-    def broken(self: Intake, uuid: bytes, node: str, owner: str, *, echo: bool = False) -> None:
-        begin(self, uuid, node, owner, echo=True)
+    def broken(self: Intake, *args: Any, echo: bool = False, **more: Any) -> None:
+        begin(self, *args, echo=True, **more)
 
     patch.setattr(Intake, "begin", broken)
 
@@ -190,8 +193,29 @@ def each_run_by_its_own_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Intake, "_origin", broken)
 
 
+def holes_are_no_history(patch: pytest.MonkeyPatch) -> None:
+    """A promoted backup takes what was only offered for taken."""
+    took = ExchangeModel.took
+    patch.setattr(ExchangeModel, "took", lambda self, uuid, upto, holes: took(self, uuid, upto, ()))
+
+
+def offered_is_taken(patch: pytest.MonkeyPatch) -> None:
+    """The way that stands by lets go of what was only offered."""
+    patch.setattr(ExchangeModel, "missing", lambda self, node, origin, count: [])
+
+
+def a_way_stands_by_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Nobody asks for what was offered."""
+    patch.setattr(Ways, "_release", lambda self, way, node: None)
+
+
 def two_ways(links: list[tuple[str, str]]) -> None:
     test_nets.test_what_comes_by_several_ways_comes_once_and_in_order(links)
+
+
+def stalls() -> None:
+    for fault in ("none", "taker", "feeder", "both"):
+        test_ways.test_the_other_way_brings_what_was_offered_if_the_line_behind_the_first_is_down(fault)
 
 
 def random_nets() -> None:
@@ -225,6 +249,9 @@ def random_faults() -> None:
         (ids_of_each_link_queue, lambda: two_ways(test_nets.DIAMOND)),
         (what_came_is_no_history, lambda: two_ways(test_nets.DIAMOND)),
         (each_run_by_its_own_number, lambda: two_ways(test_nets.MESH)),
+        (holes_are_no_history, stalls),
+        (offered_is_taken, stalls),
+        (a_way_stands_by_for_ever, stalls),
         (taken_away_before_the_set_is_whole, test_interest.test_a_set_that_is_not_whole_takes_nothing_away),
     ],
 )  # fmt: skip
