@@ -201,15 +201,27 @@ TLS_EXPIRED = Code(
 
 HTTP_LOGIN = Code(
     "http-login-required",
-    "log in as an administrator",
+    "log in as a user who may do this",
     "The request has no user name and password, or they are wrong.",
-    "Send HTTP basic authentication of a user with the tag `administrator`.",
+    "Send HTTP basic authentication of a user who has the tag for this: mostly `administrator`.",
 )
 HTTP_NOT_ADMINISTRATOR = Code(
     "http-not-administrator",
     "{user} is not an administrator",
     "The login is right, but the user may not manage the node.",
     "Log in as another user, or add the tag: `understudy user tags`.",
+)
+HTTP_NO_TAG = Code(
+    "http-no-tag",
+    "{user} has none of the tags that may ask for this: {tags}",
+    "The login is right, but the tags of the user do not allow this request.",
+    "Log in as another user, or add a tag: `understudy user tags`.",
+)
+AUDIT = Code(
+    "http-change",
+    "{user} from {host}: {what} {names}",
+    "Somebody changed something over HTTP. This is the audit log.",
+    "Nothing to do.",
 )
 HTTP_LOGINS_BUSY = Code(
     "http-logins-busy",

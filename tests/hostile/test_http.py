@@ -20,14 +20,14 @@ from multidict import CIMultiDict
 from broker.security.authenticator import Authenticator
 from broker.security.identity import default_users
 from broker.security.logins import Logins
-from tests.understudy.server.test_http import GUEST, StandIn
+from tests.understudy.http.test_server import GUEST, StandIn
 from tests.understudy.serving import serving
 from understudy import codes
 from understudy.config.load import load
 from understudy.config.settings import ConfigError
-from understudy.server.http import HttpServer
-from understudy.server.http_guard import Guard, names_of
-from understudy.server.http_places import Limits
+from understudy.http.guard import Guard, names_of
+from understudy.http.places import Limits
+from understudy.http.server import HttpServer
 from understudy.shared.addresses import HostPort
 
 LOGIN = GUEST["headers"]["Authorization"]
@@ -80,7 +80,7 @@ def test_a_body_that_is_not_called_json_is_a_415(path: str, kind: str | None) ->
     node = StandIn()
     headers = [] if kind is None else [("Content-Type", kind)]
     status, text = ask("POST", path, headers, b"{}", node)
-    assert status == 415 and text.endswith(f"({codes.HTTP_NOT_JSON.name})\n")
+    assert status == 415 and json.loads(text)["code"] == codes.HTTP_NOT_JSON.name
     assert node.asked == []
 
 
@@ -110,8 +110,8 @@ def test_no_body_need_not_be_called_anything() -> None:
 )
 def test_a_key_that_is_there_twice_is_a_400(path: str, body: bytes, key: str) -> None:
     node = StandIn()
-    said = codes.HTTP_BAD_ARGUMENTS.say(fault=f"the body has '{key}' twice")
-    assert ask("POST", path, JSON, body, node) == (400, f"{said}\n")
+    status, text = ask("POST", path, JSON, body, node)
+    assert (status, json.loads(text)["reason"]) == (400, f"the body has '{key}' twice")
     assert node.asked == []
 
 

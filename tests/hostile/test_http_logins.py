@@ -15,9 +15,9 @@ from broker.security.check_queue import MOST
 from broker.security.logins import BUSY, Logins
 from tests.hostile.checker import WORD, Checker, users
 from tests.hostile.test_strangers import until
-from tests.understudy.server.test_http import StandIn
-from understudy.server import http
-from understudy.server.http import HttpServer
+from tests.understudy.http.test_server import StandIn
+from understudy.http import logins
+from understudy.http.server import HttpServer
 from understudy.shared.addresses import HostPort
 
 Post = Callable[[str, str], Awaitable[tuple[int, dict[str, Any]]]]
@@ -64,13 +64,16 @@ def test_beyond_the_room_of_the_queue_it_is_told_to_come_again() -> None:
     async def visit(checker: Checker, post: Post) -> None:
         for n in range(MOST):
             checker.logins.ask(Login("app", f"wrong {n}", "127.0.0.1", loopback=True), print, 1.0)
-        assert await post("app", "other") == (503, {"ok": False, "code": "http-logins-busy", "reason": BUSY})
+        assert await post("app", "other") == (
+            503,
+            {"ok": False, "code": "http-logins-busy", "reason": BUSY, "error": "service_unavailable"},
+        )
 
     served(visit)
 
 
 def test_who_waits_too_long_is_told_so_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_PATIENCE", 0.0)
+    monkeypatch.setattr(logins, "_PATIENCE", 0.0)
 
     async def visit(checker: Checker, post: Post) -> None:
         assert (await post("app", WORD))[0] == 503

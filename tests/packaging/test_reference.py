@@ -6,7 +6,12 @@ import re
 import runpy
 from pathlib import Path
 
+from broker.security.authenticator import Authenticator
+from broker.security.identity import default_users
+from broker.security.logins import Logins
 from tests.ha.pair import Pair
+from tests.understudy.http.test_server import StandIn
+from understudy.http.server import HttpServer
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
@@ -28,11 +33,14 @@ def test_the_page_of_codes_is_up_to_date() -> None:
 
 def test_the_page_of_http_has_each_path_and_each_key_of_the_status() -> None:
     page = (ROOT / "docs" / "reference" / "http-api.md").read_text()
-    source = (ROOT / "understudy" / "server" / "http.py").read_text()
-    routes = re.findall(r'add_(get|post)\("([^"]+)"', source)
-    assert routes
+    rows = (ROOT / "docs" / "reference" / "rabbitmq-http-api.md").read_text()
     headings = re.findall(r"^## (GET|POST) (\S+)$", page, re.MULTILINE)
-    assert sorted(headings) == sorted((method.upper(), path) for method, path in routes)
+    for methods, path in re.findall(r"^\| ((?:`[A-Z]+`,? ?)+) \| `(/[^`]+)` \|", rows, re.MULTILINE):
+        headings += [(method, path) for method in re.findall(r"[A-Z]+", methods)]
+    server = HttpServer(
+        StandIn(), Logins(Authenticator(default_users())), clock=lambda: 1.0, tick_soon=lambda: None
+    )
+    assert sorted(headings) == sorted((route.method, route.path) for route in server.routes())
     pair = Pair()
     pair.up()
     told = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from broker.security.tls import Tls
     from ha.etcd.driver import EtcdDriver
     from ha.pacemaker.driver import PacemakerDriver
+    from understudy.http.server import HttpServer
     from understudy.server.certificates import CertificateWatch
-    from understudy.server.http import HttpServer
 
 _D = TypeVar("_D", bound="HttpServer")
 LOG = logging.getLogger("understudy")
@@ -471,9 +471,9 @@ async def _start_http(
     broker = settings.broker
     if broker.http is None and broker.control is None:
         return
-    from understudy.server.control import ControlServer
-    from understudy.server.disk_probe import DiskProbe
-    from understudy.server.http import HttpServer
+    from understudy.http.control import ControlServer
+    from understudy.http.node.disk_probe import DiskProbe
+    from understudy.http.server import HttpServer
 
     where: object = broker.http
     try:
@@ -485,16 +485,16 @@ async def _start_http(
             control = _door(ControlServer, settings, parts, shell, space)
             doors.append(control)
             store = parts.store
-            control.disk = DiskProbe(broker.data_dir, now, lambda: getattr(store, "busy_since", None))
-            await control.start_at(broker.control)
+            disk = DiskProbe(broker.data_dir, now, lambda: getattr(store, "busy_since", None))
+            await control.start_at(broker.control, disk)
     except OSError as error:
         raise CannotStart(codes.LISTEN_FAILED.say(address=where, cause=_reason(error))) from None
 
 
 def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space: Room) -> _D:
     from understudy.client_tls import ClientTls, SecureAddress
-    from understudy.server.http import reachable
-    from understudy.server.http_guard import names_of
+    from understudy.http.guard import names_of
+    from understudy.http.server import reachable
 
     amqp = reachable(HostPort(*shell.addresses[0][:2]))
     if not settings.broker.listen:

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from broker.server.shell import LINGERING_MAX, RESERVE
 from understudy import codes
+from understudy.http.places import VISITORS
 
 WANTED = 65536
 """Open files, as in the systemd unit."""
-VISITORS = 200
-"""Maximum connections of each HTTP listener."""
 _OWN = 128
 """Open files other than connections: store, ledger, links, libraries."""
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

@@ -9,7 +9,7 @@ import pytest
 from ha.core import codes
 from tests.ha.election.test_refusals import three_of_which_one_catches_up
 from tests.ha.pair import Host, Pair
-from understudy.server.metrics import NodeCollector
+from understudy.http.metrics.node_collector import NodeCollector
 
 LAGS = {"lag", "lag_bytes", "queues_left"}
 """Of a member; a primary knows them, of whoever gets its stream."""

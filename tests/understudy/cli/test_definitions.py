@@ -22,8 +22,8 @@ from tests.failover.nodes.cluster import Cluster, local_places
 from tests.failover.nodes.pair import Pair
 from tests.understudy import command_line
 from tests.understudy.definitions.made import FIXTURE, permission, policy, queue, user
-from understudy.definitions.http import LARGEST
-from understudy.server.http import reachable
+from understudy.http.api.definitions import LARGEST
+from understudy.http.server import reachable
 from understudy.shared.addresses import HostPort
 
 GUEST = "guest:guest"

@@ -19,8 +19,9 @@ import pytest
 from broker.server.listener import listen
 from broker.server.shell import RESERVE
 from tests.understudy.serving import PATIENCE, serving
+from understudy.http.places import VISITORS
 from understudy.server.daemon import resident_bytes
-from understudy.server.open_files import VISITORS, room_of
+from understudy.server.open_files import room_of
 from understudy.shared.addresses import HostPort
 
 

@@ -15,8 +15,8 @@ import pytest
 from broker.security.authenticator import Authenticator
 from broker.security.identity import default_users
 from broker.security.logins import Logins
-from tests.understudy.server.test_http import StandIn
-from understudy.server.control import ControlServer
+from tests.understudy.http.test_server import StandIn
+from understudy.http.control import ControlServer
 
 Asking = Callable[[aiohttp.ClientSession], Awaitable[None]]
 
@@ -32,7 +32,7 @@ def serving(path: Path, asking: Asking, node: StandIn | None = None) -> StandIn:
 
     async def run() -> None:
         server = _server(node)
-        await server.start_at(path)
+        await server.start_at(path, Disk())  # type: ignore[arg-type]
         try:
             connector = aiohttp.UnixConnector(str(path))
             async with aiohttp.ClientSession("http://node", connector=connector) as session:
@@ -48,7 +48,6 @@ def _server(node: StandIn) -> ControlServer:
     server = ControlServer(
         node, Logins(Authenticator(default_users())), clock=lambda: 1.0, tick_soon=node.tick
     )  # fmt: skip
-    server.disk = Disk()  # type: ignore[assignment]
     return server
 
 

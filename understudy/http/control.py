@@ -1,6 +1,6 @@
 """The node's API on a Unix socket, for the resource agent on the same machine.
 
-Role: the same as `http.py`, without a password. Whoever may open the socket is an administrator: its owner
+Role: the same as `server.py`, without a password. Whoever may open the socket is an administrator: its owner
 and root. `/api/status` also reports the state of the disk. Owner: the daemon, which makes the socket last and
 removes it at its end. A socket that a dead process left behind is replaced.
 """
@@ -10,28 +10,24 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any
-
-from aiohttp import web
 
 from broker.server.listener import listen_at
-from understudy.server.disk_probe import DiskProbe
-from understudy.server.http import HttpServer
+from understudy.http.node.disk_probe import DiskProbe
+from understudy.http.server import HttpServer
 
 
 class ControlServer(HttpServer):
     """Call `start_at`, then `close`, both on the event loop."""
 
-    BROWSERS = False
-    VOUCHES = True
-    disk: DiskProbe | None = None
-    """Read for each status."""
+    LOCAL = True
     _bound: tuple[Path, int] | None = None
 
-    async def start_at(self, path: Path) -> None:
-        """Listen at `path`, for its owner alone. Raises OSError, also if another process listens there."""
+    async def start_at(self, path: Path, disk: DiskProbe | None = None) -> None:
+        """Listen at `path`, for its owner alone. `disk` is read for each status. Raises OSError, also if
+        another process listens there."""
         listener = _listener(path)
         self._bound = path, path.stat().st_ino
+        self.room.disk = disk
         await self._prepare()
         self._server = await listen_at(self._visit, listener)
 
@@ -45,22 +41,6 @@ class ControlServer(HttpServer):
                     path.unlink()
             except OSError:
                 return
-
-    async def _status(self, _request: web.Request) -> web.Response:
-        disk = {} if self.disk is None else {"disk": self.disk.look()}
-        return web.json_response(self._node.status() | disk)
-
-    async def _ask(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
-        """Commands come from the node's own resource manager, not from an operator."""
-        return await self._answered(command, args)
-
-    async def _refusal(self, request: web.Request) -> web.Response | None:
-        """Commands need no login here. Importing definitions does, because they are declared over AMQP as
-        some user."""
-        return None
-
-    def _is_near(self, request: web.Request) -> bool:
-        return True
 
 
 def _listener(path: Path) -> socket.socket:

@@ -19,6 +19,9 @@ from broker.server.sockets import without_cycle
 from understudy import codes
 from understudy.shared.codes import Coded
 
+VISITORS = 200
+"""Maximum connections of each HTTP listener."""
+
 
 @dataclass(slots=True, frozen=True)
 class Limits:

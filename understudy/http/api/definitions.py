@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -19,8 +18,8 @@ from understudy.definitions.export import COMMAND, Listing, ListingRefused, docu
 from understudy.definitions.parse import answered, read_definitions
 from understudy.definitions.plan import check_vhost, plan_of
 from understudy.definitions.strict_json import DefinitionsError
-from understudy.shared.addresses import HostPort
-from understudy.shared.codes import Coded
+from understudy.http.answers import bad, error_of, refusal
+from understudy.http.room import Call, Room
 
 LARGEST = 32 * 1024 * 1024
 """Largest posted file, in octets."""
@@ -30,24 +29,21 @@ _OPTIONS = ("quorum_as_classic", "strict", "dry_run")
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False, "": True}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~\w-]+", re.ASCII)
 
-Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-
 
 class DefinitionsApi:
-    """`ask` puts a management command to the node. `amqp` is the node's listener, or None. `patience` is the
-    longest time for a whole file to arrive, in seconds."""
+    """An import may take as long as a whole file to arrive, which `room` limits."""
 
-    def __init__(self, ask: Ask, amqp: HostPort | None, patience: float) -> None:
-        self._ask = ask
-        self._patience = patience
-        self._amqp = amqp
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._amqp = room.amqp
 
-    async def get(self, request: web.Request) -> web.StreamResponse:
+    async def get(self, call: Call) -> web.StreamResponse:
         """The whole document; `?download=NAME` makes a browser save it under that name."""
+        request = call.request
         try:
             document = await asyncio.to_thread(document_of, await self._listing())
         except ListingRefused as error:
-            return _no(503, error.said)
+            return refusal(503, error.said)
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache"}
         )
@@ -62,19 +58,21 @@ class DefinitionsApi:
         await response.write_eof()
         return response
 
-    async def post(self, request: web.Request, user: str, password: str) -> web.Response:
+    async def post(self, call: Call) -> web.Response:
         """Import the posted file.
 
         200: everything is imported. 400: the file is wrong and nothing was changed, or the broker refused the
         objects in `refused`. 408: the file did not arrive in time. 503: this node does not serve, or stopped
         serving during the import.
         """
+        call.check_type()
+        request, visitor = call.request, call.visitor
         try:
             options = _options(request)
         except ValueError as error:
-            return _bad(str(error))
+            raise bad(str(error)) from None
         if self._amqp is None:
-            return _no(503, codes.NO_AMQP_LISTENER.say())
+            return refusal(503, codes.NO_AMQP_LISTENER.say())
         try:
             vhost = request.query.get("vhost")
             file = await asyncio.to_thread(read_definitions, await self._body(request), vhost=vhost)
@@ -85,32 +83,36 @@ class DefinitionsApi:
                 plan_of, file, there, quorum_as_classic=options["quorum_as_classic"]
             )
         except DefinitionsError as error:
-            return _no(400, codes.DEFINITIONS_INVALID.say(fault=error))
+            return refusal(400, codes.DEFINITIONS_INVALID.say(fault=error))
         except ListingRefused as error:
-            return _no(503, error.said)
+            return refusal(503, error.said)
         except TimeoutError:
-            return _no(408, codes.HTTP_TIMEOUT.say())
+            return refusal(408, codes.HTTP_TIMEOUT.say())
         if options["strict"] and any(left.matters for left in plan.left_out):
             texts = "; ".join(left.text for left in plan.left_out if left.matters)
-            return _no(400, codes.DEFINITIONS_UNSUPPORTED.say(fault=f"not supported: {texts}"))
+            return refusal(400, codes.DEFINITIONS_UNSUPPORTED.say(fault=f"not supported: {texts}"))
         dry = options["dry_run"]
         if dry:
             outcome = expected(plan)
         else:
-            outcome = await asyncio.to_thread(carry_out, plan, self._amqp, user, password, _TIMEOUT)
+            outcome = await asyncio.to_thread(
+                carry_out, plan, self._amqp, visitor.name, visitor.password, _TIMEOUT
+            )
+        if not dry:
+            call.changed("import definitions", refused=len(outcome.refused))
         status = 503 if outcome.why else 400 if outcome.refused else 200
         summary = summary_of(plan, outcome, dry_run=dry)
-        return web.json_response(summary if status == 200 else _error(status) | summary, status=status)
+        return web.json_response(summary if status == 200 else error_of(status) | summary, status=status)
 
     async def _body(self, request: web.Request) -> bytes:
         """Raises TimeoutError and DefinitionsError."""
-        async with asyncio.timeout(self._patience):
+        async with asyncio.timeout(self._room.places.limits.upload):
             return await _body(request)
 
     async def _listing(self) -> dict[str, list[dict[str, Any]]]:
         """Raises ListingRefused."""
         listing = Listing()
-        while not listing.take(await self._ask(COMMAND, listing.question())):
+        while not listing.take(await self._room.ask(COMMAND, listing.question())):
             await asyncio.sleep(0)
         return listing.found
 
@@ -140,15 +142,3 @@ async def _body(request: web.Request) -> bytes:
     except web.RequestPayloadError:
         raise DefinitionsError("the body does not match its headers") from None
     return bytes(body)
-
-
-def _no(status: int, said: Coded) -> web.Response:
-    return web.json_response(said.answer() | _error(status), status=status)
-
-
-def _bad(fault: str) -> web.Response:
-    return _no(400, codes.HTTP_BAD_ARGUMENTS.say(fault=fault))
-
-
-def _error(status: int) -> dict[str, str]:
-    return {"error": {400: "bad_request", 408: "request_timeout", 503: "service_unavailable"}[status]}

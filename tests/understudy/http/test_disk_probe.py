@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from understudy.server.disk_probe import FILE, DiskProbe
+from understudy.http.node.disk_probe import FILE, DiskProbe
 
 
 def wait_for_probe() -> None:

@@ -20,8 +20,8 @@ from broker.security.logins import Logins
 from broker.security.tls import Tls
 from tests.broker.stored import hashed
 from tests.tls import Authority
-from understudy.server.http import HttpServer
-from understudy.server.metrics import NodeCollector
+from understudy.http.metrics.node_collector import NodeCollector
+from understudy.http.server import HttpServer
 from understudy.shared.addresses import HostPort
 
 

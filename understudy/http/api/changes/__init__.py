@@ -1,0 +1,1 @@
+"""The write side of RabbitMQ's management API."""

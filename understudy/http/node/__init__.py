@@ -1,0 +1,1 @@
+"""Health, status, promotion: what a node answers over HTTP on itself and its pair."""
