@@ -134,7 +134,12 @@ class Connection(ABC):
         "peer",
         "peer_address",
         "publishes",
+        "received_count",
+        "received_octets",
+        "sent_count",
+        "sent_octets",
         "settings",
+        "since",
         "spent",
         "successor",
         "tags",
@@ -159,6 +164,10 @@ class Connection(ABC):
         self.client_properties: dict[str, Any] = {}
         self.is_management = self.publishes = False
         self.now = now
+        self.since = broker.vhosts.wall_ms
+        """When it was accepted, in milliseconds since 1970."""
+        self.received_count = self.received_octets = self.sent_count = self.sent_octets = 0
+        """Reads and writes of the socket, and their octets."""
         self.life = Heartbeat(now)
         self.out: list[bytes] = []
         self._pending = 0
@@ -190,7 +199,7 @@ class Connection(ABC):
         """Check a login. Returns the answer, or None while the check runs; then `login_answered` is
         called."""
         peer = self.peer
-        login = Login(name, password, peer.host, peer.loopback, peer.tls, mechanism)
+        login = Login(name, password, peer.host, peer.loopback, peer.tls, mechanism, self.protocol)
         found = self.broker.logins.ask(login, self.login_answered, self.now)
         if not isinstance(found, Ticket):
             return found
@@ -204,6 +213,11 @@ class Connection(ABC):
             self.broker.logins.withdraw(ticket)
 
     # -- protocol-specific
+
+    @property
+    @abstractmethod
+    def protocol(self) -> str:
+        """`amqp091` or `amqp10`."""
 
     @property
     @abstractmethod
@@ -300,6 +314,13 @@ class Connection(ABC):
         line = f"connection {self.peer.address}: unexpected error: {shown(repr(error))}"
         self.broker.repeats.say(kind, f"{line} at {' > '.join(origin(error))}", self.now)
 
+    def arrives(self, octets: int, now: float) -> None:
+        """So many octets of input have arrived."""
+        self.now = self.life.received = now
+        self.received_count += 1
+        self.received_octets += octets
+        self.broker.clock(now, octets)
+
     # -- output
 
     def send(self, *parts: bytes) -> None:
@@ -322,6 +343,8 @@ class Connection(ABC):
         self._dirty = False
         if out:
             self.life.sent = self.broker.now
+            self.sent_count += 1
+            self.sent_octets += self._pending
         self._pending = 0
         if self._choked or self._stalled:
             self._ask_to_resume()

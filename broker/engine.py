@@ -322,6 +322,7 @@ class Broker:
                     " (broker.max_connections)"
                 )
             self.clients += 1
+            self.vhosts.churn.connection_created += 1
         connection.let_in = True
 
     def forget(self, connection: Connection) -> None:
@@ -330,6 +331,7 @@ class Broker:
         if connection.let_in and not connection.is_management:
             connection.let_in = False
             self.clients -= 1
+            self.vhosts.churn.connection_closed += 1
         self.resuming.pop(connection, None)
         if 2 * len(self._timers) > _STALE_TIMERS + 3 * len(self.connections):
             # A deadline may be hours away, and keeps a closed connection in memory until then.

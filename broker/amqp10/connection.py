@@ -18,6 +18,7 @@ from broker.amqp10.links import Links
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
 from broker.amqp10.steps import BEFORE_LOGIN, NOT_SERVED, OPENING, WAITING, Amqp10Step
 from broker.errors import AmqpError
+from broker.model.statistics import Counts
 from understudy.shared.amqp10 import framing
 from understudy.shared.amqp10.conditions import DECODE, FORCED, FRAMING, INTERNAL, LIMIT, NOT_ALLOWED, Fault
 from understudy.shared.amqp10.framing import (
@@ -94,6 +95,8 @@ class Amqp10Connection(Amqp10Host):
         super().__init__(broker, peer, now)
         self.step = Amqp10Step.SASL_HEADER
         self.claimed = self.retry_reason = ""
+        self.counts = Counts()
+        self.counted = (self.counts,)
         self._let_in = self._ignores_input = self._delivery_failed = False
         self._serving = self._room = False
         self._buffers = self._most_buffers = 0
@@ -140,8 +143,7 @@ class Amqp10Connection(Amqp10Host):
     # -- input
 
     def receive(self, data: bytes, now: float) -> None:
-        self.now = self.life.received = now
-        self.broker.clock(now, len(data))
+        self.arrives(len(data), now)
         if self._ignores_input or self.step is Amqp10Step.CLOSED:
             return
         if not self._waits_on(data):

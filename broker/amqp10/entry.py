@@ -18,6 +18,7 @@ from broker.amqp10.steps import Amqp10Step
 from broker.authorization import Access
 from broker.errors import AmqpError, LoginRefused, NotAllowed, SyntaxError_
 from broker.hooks import Hold, Refusal
+from broker.model.statistics import AMQP10
 from broker.security.access import Claim, refusal
 from understudy.shared.amqp10.conditions import FORCED, Fault
 from understudy.shared.amqp10.sasl import AUTH, OK, outcome
@@ -120,3 +121,4 @@ def _enter(connection: Amqp10Host) -> None:
         connection.access.check_open()
     connection.broker.let_in(connection)
     connection.vhost = vhost
+    connection.counted = (connection.counts, vhost.counts[AMQP10])

@@ -9,6 +9,7 @@ from proton import Connection as Engine
 
 from broker.amqp10.steps import Amqp10Step
 from broker.connection import Connection
+from broker.model.statistics import AMQP10, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,15 +21,22 @@ class Amqp10Host(Connection):
     - `engine`: Proton's connection.
     - `claimed`: the user name that the client gave.
     - `retry_reason`: why it should try again, here or elsewhere; sent after its open.
+    - `counts`: its messages; `counted`: these, and those of all clients of its virtual host.
     """
 
-    __slots__ = ("claimed", "engine", "retry_reason", "step")
+    __slots__ = ("claimed", "counted", "counts", "engine", "retry_reason", "step")
     __deletable__ = ("engine",)
 
     engine: Engine
     step: Amqp10Step
     claimed: str
     retry_reason: str
+    counts: Counts
+    counted: tuple[Counts, ...]
+
+    @property
+    def protocol(self) -> str:
+        return AMQP10
 
     # -- for the handshake
 

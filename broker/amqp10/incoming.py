@@ -229,6 +229,11 @@ class Incoming:
         first, self._next = self._next, self._next + len(run)
         connection = self._links.connection
         connection.note_publish()
+        for counts in connection.counted:
+            counts.publish += len(run)
+            counts.publish_confirm += len(run)
+        if (exchange := connection.vhost.exchanges.get(target.exchange)) is not None:
+            exchange.counts.publish += len(run)
         connection.work(self._publish(_Run(target, run, messages, kind, largest, first)))
 
     def _publish(self, run: _Run) -> Steps[None]:
@@ -258,6 +263,9 @@ class Incoming:
     def _publish_to(self, route: PublishRoute, run: _Run) -> Steps[None]:
         connection, kind = self._links.connection, run.kind
         outcome = deliveries.ACCEPTED if route.queues else deliveries.RELEASED
+        if not route.queues:
+            for counts in connection.counted:
+                counts.return_unroutable += len(run.messages)
 
         def publish(part: PublishRoute, messages: list[bytes], at: int) -> Published:
             done = connection.vhost.publish(
@@ -299,6 +307,9 @@ class Incoming:
     def _known(self, run: list[Delivery], outcome: int, why: Fault | None) -> None:
         self._in_doubt -= len(run)
         self._settle(run, outcome, why)
+        if outcome == deliveries.ACCEPTED:
+            for counts in self._links.connection.counted:
+                counts.confirm += len(run)
         if self._links.serves(self):
             self.top_up()
 

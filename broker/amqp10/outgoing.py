@@ -216,7 +216,10 @@ class Outgoing:
             self._unacked[self._number] = entry
             self._links.unsettled += 1
         deliveries.advance(link)
-        self._links.connection.sent(len(payload))
+        connection, again = self._links.connection, int(entry[1].redelivered)
+        for counts in (self.queue.counts, *connection.counted):
+            counts.delivered(1, self.consumer.no_ack, again)
+        connection.sent(len(payload))
         return True
 
     def _too_large(self, octets: int) -> None:
@@ -293,6 +296,8 @@ class Outgoing:
         reject = state == REJECTED or (state == MODIFIED and deliveries.undeliverable(delivery))
         if state == ACCEPTED:
             queue.acknowledge([entry])
+            for counts in (queue.counts, *self._links.connection.counted):
+                counts.ack += 1
         elif reject:
             settled = deliveries.settled(delivery)
             after = None if settled else partial(self._dead_lettered, delivery, number)

@@ -60,6 +60,8 @@ class Login:
     loopback: bool = False
     tls: bool = False
     mechanism: str = "PLAIN"
+    protocol: str = "amqp091"
+    """For counting: `amqp091`, `amqp10` or `http`."""
 
 
 @dataclass(slots=True, frozen=True)

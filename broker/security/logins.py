@@ -11,16 +11,27 @@ check (`Pauses`). If the queue is full, a login is refused at once with 320, sin
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 from broker.errors import ConnectionForced
 from broker.security.authenticator import Authenticator, Check, Login
 from broker.security.check_queue import CheckQueue
+from broker.security.identity import Identity
 from broker.security.pauses import Pauses, address_of
 from broker.security.tickets import Answer, Ticket, Work
 
 BUSY = "too many passwords wait to be checked; try again in a second"
 UNCHECKED = "no memory to check a password; try again in a second"
+
+
+@dataclass(slots=True)
+class Attempts:
+    """Logins that were answered since the start."""
+
+    succeeded: int = 0
+    failed: int = 0
 
 
 class Logins:
@@ -34,6 +45,8 @@ class Logins:
         self.wanted: Callable[[], None] | None = None
         self._say = say
         self.pauses = Pauses()
+        self.attempts: defaultdict[str, Attempts] = defaultdict(Attempts)
+        """By protocol: `amqp091`, `amqp10`, `http`."""
         self._queue = CheckQueue(self.pauses)
         self._works: dict[bytes, Work] = {}
         """Waiting and running checks, by digest."""
@@ -50,12 +63,12 @@ class Logins:
         withdrawn."""
         found = self.authenticator.begin(login)
         if not isinstance(found, Check):
-            return found
+            return self._counted(login, found)
         if self.wanted is None:
-            return self._at_once(login, found)
+            return self._counted(login, self._at_once(login, found))
         ticket = Ticket(login, answer)
         if not self._enter(ticket, found, now):
-            return self._busy(login, now)
+            return self._counted(login, self._busy(login, now))
         self.wanted()
         return ticket
 
@@ -148,17 +161,28 @@ class Logins:
         del self._works[work.check.digest]
         for ticket in list(work.tickets):
             ticket.work = None
-            ticket.answer(self._busy(ticket.login, now), now)
+            self._answer(ticket, self._busy(ticket.login, now), now)
 
     def _settle(self, ticket: Ticket, matched: bool | None, now: float) -> None:
         if matched is None:
-            ticket.answer(ConnectionForced(UNCHECKED), now)
+            self._answer(ticket, ConnectionForced(UNCHECKED), now)
             return
         found = self.authenticator.begin(ticket.login)
         if not isinstance(found, Check):
-            ticket.answer(found, now)
+            self._answer(ticket, found, now)
         elif not self._enter(ticket, found, now):  # the user's password has changed
-            ticket.answer(self._busy(ticket.login, now), now)
+            self._answer(ticket, self._busy(ticket.login, now), now)
+
+    def _answer(self, ticket: Ticket, found: Answer, now: float) -> None:
+        ticket.answer(self._counted(ticket.login, found), now)
+
+    def _counted(self, login: Login, found: Answer) -> Answer:
+        attempts = self.attempts[login.protocol]
+        if isinstance(found, Identity):
+            attempts.succeeded += 1
+        else:
+            attempts.failed += 1
+        return found
 
     def _busy(self, login: Login, now: float) -> ConnectionForced:
         self.pauses.refused(address_of(login.host), now)

@@ -55,7 +55,7 @@ class HttpLogins:
             near = self._local or is_loopback(request.remote)
             secure = request.transport is not None and bool(request.transport.get_extra_info("ssl_object"))
             answer = await self._checked(
-                Login(name, password, request.remote or "", loopback=near, tls=secure)
+                Login(name, password, request.remote or "", loopback=near, tls=secure, protocol="http")
             )
         if answer is None or isinstance(answer, LoginRefused):
             raise Refused(401, codes.HTTP_LOGIN.say(), _CHALLENGE)

@@ -37,7 +37,7 @@ _ROOM = 192
 class ServedConsumer(Consumer):
     """A consumer with its channel's data: qos, counts, and the constant start of its deliver frames."""
 
-    __slots__ = ("_prefixes", "_start", "in_flight", "limit", "queue", "started", "wants_id")
+    __slots__ = ("_prefixes", "_start", "in_flight", "limit", "queue", "redelivered", "started", "wants_id")
 
     def __init__(
         self, queue: Queue, tag: str, sink: DeliverySink, channel: int, *, limit: int, no_ack: bool,
@@ -48,6 +48,8 @@ class ServedConsumer(Consumer):
         self.limit = limit
         """Maximum messages in flight; 0 for no limit."""
         self.in_flight = 0
+        self.redelivered = 0
+        """Messages of the last `write_deliveries` that had been delivered before."""
         self.started = False
         """Consume-Ok was sent, so deliveries may follow."""
         self.wants_id = arguments.get(REPLICATION_ID) is True
@@ -104,6 +106,7 @@ def write_deliveries(
 ) -> int:
     """Append deliver and content frames with tags from `tag` on. Returns the octets appended."""
     written = 0
+    consumer.redelivered = 0
     returns = consumer.queue.returns
     start, total = 0, len(entries)
     while start < total:
@@ -111,6 +114,8 @@ def write_deliveries(
         end = start + 1
         while end < total and entries[end][1] is envelope:
             end += 1
+        if envelope.redelivered:
+            consumer.redelivered += end - start
         raws = [entry[2] for entry in (entries if end - start == total else entries[start:end])]
         if envelope.blind:
             raws = [without_bcc(raw) for raw in raws]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from broker.amqp091.codec.frames import ack_frame, nack_frame
 from broker.model.history.completion import Completion
+from broker.model.statistics import Counts
 from broker.model.values import ORIGIN, Need, Position
 
 
@@ -34,12 +35,14 @@ class _Item:
 
 
 class Held:
-    """The pending output of one channel. `confirmed`: the last tag confirmed or refused so far."""
+    """The pending output of one channel. `confirmed`: the last tag confirmed or refused so far. `counts`:
+    where to count confirms."""
 
-    __slots__ = ("_channel", "_items", "confirmed")
+    __slots__ = ("_channel", "_counts", "_items", "confirmed")
 
-    def __init__(self, channel: int) -> None:
+    def __init__(self, channel: int, counts: tuple[Counts, ...] = ()) -> None:
         self._channel = channel
+        self._counts = counts
         self._items: deque[_Item] = deque()
         self.confirmed = 0
 
@@ -98,5 +101,8 @@ class Held:
         return after
 
     def _confirm(self, tag: int, out: list[bytes]) -> None:
-        out.append(ack_frame(self._channel, tag, multiple=tag > self.confirmed + 1))
+        many = tag - self.confirmed
+        out.append(ack_frame(self._channel, tag, multiple=many > 1))
+        for counts in self._counts:
+            counts.confirm += many
         self.confirmed = tag

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.connection import Connection
+from broker.model.statistics import AMQP091
 
 if TYPE_CHECKING:
     from broker.amqp091.channel_state.assembly import Assembly
@@ -35,6 +36,10 @@ class Host(Connection):
     capabilities: dict[str, Any]
     frame_max: int
     payload_max: int
+
+    @property
+    def protocol(self) -> str:
+        return AMQP091
 
     # -- called by the handshake
 

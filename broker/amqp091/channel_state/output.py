@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.channel_state.held import Held
 from broker.amqp091.codec.grammar import encode_frame
+from broker.model.statistics import AMQP091, Counts
 from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
@@ -14,14 +15,18 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """`held`: output that waits for gates, and output behind it. Implements `broker.connection.Holder`."""
+    """`held`: output that waits for gates, and output behind it. Implements `broker.connection.Holder`.
 
-    __slots__ = ("connection", "held", "number")
+    `counts`: messages of the channel; `totals`: those of its virtual host, of all clients of the protocol.
+    """
+
+    __slots__ = ("connection", "counts", "held", "number", "totals")
 
     def __init__(self, connection: Host, number: int) -> None:
         self.connection = connection
         self.number = number
-        self.held = Held(number)
+        self.counts, self.totals = Counts(), connection.vhost.counts[AMQP091]
+        self.held = Held(number, (self.counts, self.totals))
 
     def reply(
         self, frame: bytes, scope: Scope | None = None, after: Callable[[], None] | None = None,
@@ -47,7 +52,15 @@ class Output:
         """`reply` with a method frame."""
         self.reply(encode_frame(self.number, name, **arguments), scope, need=need)
 
+    def count_unroutable(self, count: int, mandatory: bool) -> None:
+        """Messages of the channel reached no queue."""
+        for counts in (self.counts, self.totals):
+            if mandatory:
+                counts.return_unroutable += count
+            else:
+                counts.drop_unroutable += count
+
     def drop(self) -> None:
         """Discard pending output."""
-        self.held = Held(self.number)
+        self.held = Held(self.number, (self.counts, self.totals))
         self.connection.broker.holding.pop(self, None)

@@ -428,6 +428,7 @@ def _publish(
         access.demand(connection, "write", "exchange", target.exchange)
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
+    _count(channel, target.exchange, len(raws))
     route = connection.vhost.known(target.exchange, target.routing_key)
     if route is not None and not (route.needs_headers or kind.copies):
         queues = len(route.queues)
@@ -443,6 +444,16 @@ def _publish(
     return connection.vhost.reach if route is None or route.needs_headers else len(route.queues) or 1
 
 
+def _count(channel: PublishingChannel, exchange: str, count: int) -> None:
+    output = channel.output
+    for counts in (output.counts, output.totals):
+        counts.publish += count
+        if channel.confirming:
+            counts.publish_confirm += count
+    if (found := channel.connection.vhost.exchanges.get(exchange)) is not None:
+        found.counts.publish += count
+
+
 def _publish_run(
     channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
     largest: int, first: int,
@@ -450,8 +461,10 @@ def _publish_run(
     if channel.transaction is not None:
         channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
         return
-    if target.mandatory and not route.queues:
-        _return(channel, target, [without_bcc(raw) for raw in raws] if kind.blind else raws)
+    if not route.queues:
+        channel.output.count_unroutable(len(raws), target.mandatory)
+        if target.mandatory:
+            _return(channel, target, [without_bcc(raw) for raw in raws] if kind.blind else raws)
     done = channel.connection.vhost.publish(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,

@@ -155,7 +155,14 @@ class Channel:
             return
         for run in runs:
             run.queue.acknowledge(run.entries)
+            self._count_ack(run)
         self.consumers.settled(runs)
+
+    def _count_ack(self, run: Run) -> None:
+        count = len(run.entries)
+        run.queue.counts.ack += count
+        self.output.counts.ack += count
+        self.output.totals.ack += count
 
     def settle(self, how: Settlement, runs: list[Run], *, whole: bool = False) -> Need:
         """Settle `runs` now. Returns what a reply about it must wait for. `whole`: make all dead letters now,
@@ -166,6 +173,8 @@ class Channel:
         need = Need.NONE
         for run in runs:
             reason = Reason.ACKED if how is Settlement.ACK else Reason.REJECTED
+            if how is Settlement.ACK:
+                self._count_ack(run)
             if not run.queue.drop(run.entries, reason, whole=whole):
                 run.queue.after_dying(self.connection.await_dead_letters())
             need = max(need, need_of_dequeue(run.queue))

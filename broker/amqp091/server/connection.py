@@ -138,8 +138,7 @@ class ServerConnection(Host):
     # -- input
 
     def receive(self, data: bytes, now: float) -> None:
-        self.now = self.life.received = now
-        self.broker.clock(now, len(data))
+        self.arrives(len(data), now)
         if self._ignores_input or self.state is State.CLOSED:
             return
         if not (self._rests and self._waits_on(data)):
@@ -347,6 +346,7 @@ class ServerConnection(Host):
         self._check_room()
         decode_arguments(method, payload)
         self.channels[number] = Channel(self, number)
+        self.broker.vhosts.churn.channel_created += 1
         self.send(encode_frame(number, "channel.open-ok"))
 
     def _check_room(self) -> None:
@@ -518,7 +518,8 @@ class ServerConnection(Host):
     def forget_channel(self, channel: Failing) -> None:
         """The channel is closed on both sides."""
         self.publisher.forget(channel)
-        self.channels.pop(channel.number, None)
+        if self.channels.pop(channel.number, None) is not None:
+            self.broker.vhosts.churn.channel_closed += 1
 
     def close(self, code: int, text: str) -> None:
         """Send connection.close after the queued output, with `text` unchanged. A connection that is not open
@@ -569,6 +570,7 @@ class ServerConnection(Host):
         self.withdraw_login()
         self._working.clear()
         channels, self.channels = self.channels, {}
+        self.broker.vhosts.churn.channel_closed += len(channels)
         for channel in channels.values():
             self.publisher.forget(channel)
             channel.end()

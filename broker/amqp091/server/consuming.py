@@ -190,6 +190,10 @@ class ChannelConsumers:
         if not consumer.no_ack:
             self._unacked.add(Run(tag, entries, consumer.queue, consumer))
         octets = write_deliveries(connection.out, consumer, tag, entries, self._number, connection.frame_max)
+        output, count, again = self._output, len(entries), consumer.redelivered
+        consumer.queue.counts.delivered(count, consumer.no_ack, again)
+        output.counts.delivered(count, consumer.no_ack, again)
+        output.totals.delivered(count, consumer.no_ack, again)
         connection.sent(octets)
 
     def resume(self) -> None:
@@ -245,6 +249,11 @@ class ChannelConsumers:
         queue = connection.vhost.queue(name, owner=connection)
         connection.vhost.shared.used(queue)
         entry = queue.pop(no_ack=no_ack)
+        for counts in (queue.counts, self._output.counts, self._output.totals):
+            if entry is None:
+                counts.get_empty += 1
+            else:
+                counts.got(no_ack, entry[1].redelivered)
         if entry is None:
             self._output.answer("basic.get-empty")
             return

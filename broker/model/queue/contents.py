@@ -32,6 +32,7 @@ from broker.model.queue.removals import Removals
 from broker.model.queue.replica import ReplicaContents
 from broker.model.queue.requeueing import Returning
 from broker.model.queue.returns import Returns
+from broker.model.statistics import Counts
 from broker.model.values import Reason, Scope, titled
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class QueueContents:
     - `timed`: the queue holds, or once held, messages that expire.
     - `returns`: how often messages have come back, if a delivery limit needs it.
     - `ready_octets`: body bytes of ready messages; only counted if such a limit applies (`sized`).
+    - `counts`: messages in and out, for statistics.
     - `stored`: the store may hold some of its messages. Until then the store needs no dequeues.
     - `deleted`: the queue is gone. Messages that channels still hold are ignored when they come back.
     - `dying`: refused, unacknowledged messages that no channel holds, without their dead letters yet.
@@ -97,6 +99,7 @@ class QueueContents:
         "consumer_seen",
         "consumers",
         "content_scope",
+        "counts",
         "deleted",
         "durable",
         "dying",
@@ -174,6 +177,7 @@ class QueueContents:
         self.unacked_count = 0
         self.consumers = Consumers()
         self.consumer_seen = False
+        self.counts = Counts()
         self.deleted = False
         self.scheduled = False
         self.earlier: EpochEnds = {}

@@ -61,6 +61,7 @@ class Queue(QueueContents):
     def enqueue_run(self, envelope: Envelope, raws: list[bytes]) -> int:
         """Append messages. Returns the first sequence. Makes no history; `VirtualHost.publish` does that."""
         first = self.ids.take(len(raws))
+        self.counts.publish += len(raws)
         back = self.back
         back.extend(zip(range(first, first + len(raws)), repeat(envelope), raws, strict=False))
         if back is not self.ready:
@@ -458,6 +459,8 @@ class Queue(QueueContents):
             return len(gone)
         moved, stayed = self.removals.move(self, entries, reason, whole)
         if moved:
+            said, dead = DYING[reason], self.removals.dead_lettered
+            dead[said] = dead.get(said, 0) + len(moved)
             self._leave(moved, Reason.DEAD_LETTERED)
         if stayed:
             self._leave(stayed, reason)

@@ -162,6 +162,7 @@ class Removals:
       them. Returns those that were routed, and those that were not.
     - `searches`: the look-up for the next dead letter of a queue.
     - `copies`: the number of dead letters ever made.
+    - `dead_lettered`: messages that left as dead letters, by reason, since the start.
     - `refused_from`: `copies` when a full queue began to send on what it rejected, and how many messages
       that is.
     - `held_back`: queues that, since the last tick's end, hold rejected messages that they cannot send on
@@ -170,9 +171,9 @@ class Removals:
     """
 
     __slots__ = (
-        "_looks", "_over", "_resumed", "_touched", "behind", "copies", "format", "freeing", "held_back",
-        "left", "move", "refused_from", "requeueing", "searches", "since", "steps", "wall_ms",
-        "work",
+        "_looks", "_over", "_resumed", "_touched", "behind", "copies", "dead_lettered", "format",
+        "freeing", "held_back", "left", "move", "refused_from", "requeueing", "searches", "since", "steps",
+        "wall_ms", "work",
     )  # fmt: skip
 
     def __init__(self, message_format: MessageFormat = OPAQUE, move: Move = _move_nothing) -> None:
@@ -188,6 +189,7 @@ class Removals:
         """Work for each tick, and what is left of it in this one."""
         self._looks = LOOKS
         self.copies = 0
+        self.dead_lettered: dict[str, int] = {}
         self.steps = STEPS
         self.refused_from: tuple[int, int] | None = None
         self._touched: dict[RuledQueue, None] = {}

@@ -18,6 +18,7 @@ from broker.model.queue.arguments import field_type, value_fault
 from broker.model.queue.link import RECEIVED_FROM
 from broker.model.routing.headers_matcher import X_MATCH, HeadersMatcher
 from broker.model.routing.topic_trie import TopicTrie
+from broker.model.statistics import Counts
 from broker.model.values import REPLICATE, ExchangeType, Scope
 
 if TYPE_CHECKING:
@@ -251,6 +252,7 @@ class Exchange:
         "bindings",
         "bound",
         "by_headers",
+        "counts",
         "durable",
         "internal",
         "matcher",
@@ -276,6 +278,7 @@ class Exchange:
         self.replicate = declared.replicate
         self.scope = declared.scope
         self.bound = False
+        self.counts = Counts()
         self.bindings: dict[BindingKey, Binding] = {}
         upstream = self.type is ExchangeType.FEDERATION_UPSTREAM
         self.by_headers = upstream or self.type is ExchangeType.HEADERS

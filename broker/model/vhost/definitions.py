@@ -277,6 +277,7 @@ class Definitions(Topology):
             return looked_at
         if name:
             permit(name)
+        self.shared.churn.queue_declared += 1
         found = self._live_queue(name) if name else None
         declared = QueueDeclare(
             b"", name, durable, exclusive, auto_delete, _checked(arguments), vhost=self.name
@@ -298,6 +299,7 @@ class Definitions(Topology):
         self._record(declared)
         made = self._make_queue(declared, owner if exclusive else None)
         self.expiries.used(made)
+        self.shared.churn.queue_created += 1
         return made
 
     def _redeclare(self, found: Queue, wanted: QueueDeclare, owner: object) -> Queue:
@@ -359,6 +361,7 @@ class Definitions(Topology):
         count = queue.end(reason)
         self._record(QueueDelete(queue.uuid, queue.name, queue.scope))
         self._drop_queue(queue, spared)
+        self.shared.churn.queue_deleted += 1
         return count
 
     def _drop_queue(self, queue: Queue, spared: Container[Exchange] = ()) -> None:

@@ -88,6 +88,8 @@ class Enqueueing(Definitions):
             if producer is not None and history.ledger_wanted and raws:
                 history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
             return Published(Need.NONE, len(raws))
+        if (exchange := self.exchanges.get(route.exchange)) is not None:
+            exchange.counts.routed += len(raws) * len(route.queues)
         numbers = self.shared.link_numbers
         linked = numbers.reserve(len(raws)) if route.linked else 0
         envelope = Envelope(
@@ -326,6 +328,8 @@ class Enqueueing(Definitions):
         route = PublishRoute(
             exchange, self._dead_key(queue, envelope), queues, False, self.generation, one_off=True
         )
+        if (through := self.exchanges.get(exchange)) is not None:
+            through.counts.publish += len(run)
         return self.publish(
             route,
             [letter.made for letter in run],

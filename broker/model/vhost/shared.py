@@ -16,6 +16,7 @@ from broker.model.queue.leaving import Leaving
 from broker.model.queue.link_ids import LinkNumbers
 from broker.model.queue.queue import Queue
 from broker.model.queue.removals import Removals
+from broker.model.statistics import PROTOCOLS, Churn, Counts
 from broker.model.vhost.directory import Directory
 from broker.model.vhost.reconnecting import Reconnecting
 
@@ -53,6 +54,9 @@ class Shared:
         self.expiries = Expiries()
         self.reconnecting = Reconnecting()
         self.removals = removals
+        self.churn = Churn()
+        self.counts: dict[str, Counts] = {protocol: Counts() for protocol in PROTOCOLS}
+        """Messages of clients of virtual hosts that are deleted, by protocol."""
         self.warn: Callable[[str], None] = lambda sentence: None
         """Writes a line to the log."""
 

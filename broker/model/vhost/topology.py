@@ -30,6 +30,7 @@ from broker.model.routing.exchange import (
 from broker.model.routing.forward import Forward, forwarded
 from broker.model.routing.node_routes import NODES, best_way, parts_of
 from broker.model.routing.publish_route import PublishRoute
+from broker.model.statistics import PROTOCOLS, Counts
 from broker.model.steps import Steps, finish
 from broker.model.vhost.shared import Shared
 
@@ -42,6 +43,7 @@ class Topology:
 
     - `shared`: the state that all virtual hosts share.
     - `bindings`: their number.
+    - `counts`: messages of its clients, by protocol.
     - `octets`: approximate memory of all this, without messages and consumers.
     """
 
@@ -49,6 +51,7 @@ class Topology:
         self.name = name
         self.shared = shared
         self.generation = 0
+        self.counts: dict[str, Counts] = {protocol: Counts() for protocol in PROTOCOLS}
         self.exchanges: dict[str, Exchange] = built_in_exchanges(name)
         self.queues: dict[str, Queue] = {}
         self.bindings = 0

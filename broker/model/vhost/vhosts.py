@@ -22,6 +22,7 @@ from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
 from broker.model.queue.removals import OPAQUE, ROUNDS, STEPS, MessageFormat, Removals, RuledQueue
 from broker.model.routing.exchange import Exchange
+from broker.model.statistics import Counts, sum_of
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
 from broker.model.vhost.directory import POLICY, SCOPE, TAKING, VHOST, check_change
@@ -103,8 +104,14 @@ class VirtualHosts(Shared):
         for queue in list(vhost.queues.values()):
             queue.end()
             vhost._drop_queue(queue)
+        for protocol, counts in vhost.counts.items():
+            self.counts[protocol].add(counts)
         del self._by_name[name]
         self.changed()
+
+    def totals(self, protocol: str) -> Counts:
+        """Messages of all clients of a protocol since the start."""
+        return sum_of([self.counts[protocol], *(vhost.counts[protocol] for vhost in self)])
 
     @property
     def wall_ms(self) -> int:

@@ -1,0 +1,127 @@
+"""Counters of messages and of changes, and samples of them for rates.
+
+Role: the counters of queues, exchanges, channels and virtual hosts. They only grow, by whole runs of messages
+and never message by message. Their owners count; the management reads, and samples them now and then: time is
+passed in. Names are those of RabbitMQ's management.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+AMQP091, AMQP10 = "amqp091", "amqp10"
+PROTOCOLS = (AMQP091, AMQP10)
+KEPT = 13
+"""Samples of one object: with one each 5 s, those of the last minute."""
+
+Sample = tuple[float, tuple[int, ...]]
+"""When it was taken, on the node's clock; and the values."""
+
+
+class Counts:
+    """Messages that one object has seen.
+
+    - `publish`: came from clients; at a queue: were put into it; at an exchange: came to it.
+    - `publish_confirm`: of these, on channels in confirm mode.
+    - `confirm`: were confirmed.
+    - `routed`: entries made in queues.
+    - `return_unroutable`, `drop_unroutable`: reached no queue.
+    - `deliver`, `deliver_no_ack`, `get`, `get_no_ack`: were sent to clients.
+    - `get_empty`: answers that there is none.
+    - `ack`: were acknowledged.
+    - `redeliver`: of those sent, had been sent before.
+    """
+
+    __slots__ = (
+        "ack", "confirm", "deliver", "deliver_no_ack", "drop_unroutable", "get", "get_empty", "get_no_ack",
+        "publish", "publish_confirm", "redeliver", "return_unroutable", "routed", "samples",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.publish = self.publish_confirm = self.confirm = self.routed = 0
+        self.return_unroutable = self.drop_unroutable = 0
+        self.deliver = self.deliver_no_ack = self.get = self.get_no_ack = self.get_empty = 0
+        self.ack = self.redeliver = 0
+        self.samples: deque[Sample] | None = None
+        """What `sample` has kept; None before the first."""
+
+    def add(self, other: Counts) -> None:
+        self.publish += other.publish
+        self.publish_confirm += other.publish_confirm
+        self.confirm += other.confirm
+        self.routed += other.routed
+        self.return_unroutable += other.return_unroutable
+        self.drop_unroutable += other.drop_unroutable
+        self.deliver += other.deliver
+        self.deliver_no_ack += other.deliver_no_ack
+        self.get += other.get
+        self.get_no_ack += other.get_no_ack
+        self.get_empty += other.get_empty
+        self.ack += other.ack
+        self.redeliver += other.redeliver
+
+    def delivered(self, count: int, no_ack: bool, redelivered: int) -> None:
+        """Messages were sent to a consumer."""
+        if no_ack:
+            self.deliver_no_ack += count
+        else:
+            self.deliver += count
+        if redelivered:
+            self.redeliver += redelivered
+
+    def got(self, no_ack: bool, redelivered: bool) -> None:
+        """One message was sent for basic.get."""
+        if no_ack:
+            self.get_no_ack += 1
+        else:
+            self.get += 1
+        if redelivered:
+            self.redeliver += 1
+
+    def values(self) -> tuple[int, ...]:
+        """All counters, in the order of `NAMES`."""
+        return (
+            self.publish, self.confirm, self.routed, self.return_unroutable, self.drop_unroutable,
+            self.deliver, self.deliver_no_ack, self.get, self.get_no_ack, self.get_empty, self.ack,
+            self.redeliver,
+        )  # fmt: skip
+
+    def sample(self, now: float, gauges: tuple[int, ...] = ()) -> None:
+        """Keep the counters, and other numbers of the object. An idle object keeps one tuple for all of its
+        samples."""
+        samples = self.samples
+        if samples is None:
+            samples = self.samples = deque(maxlen=KEPT)
+        values = self.values() + gauges
+        if samples and samples[-1][1] == values:
+            values = samples[-1][1]
+        samples.append((now, values))
+
+
+NAMES = (
+    "publish", "confirm", "routed", "return_unroutable", "drop_unroutable", "deliver", "deliver_no_ack",
+    "get", "get_no_ack", "get_empty", "ack", "redeliver",
+)  # fmt: skip
+"""Of the numbers in a sample, before the gauges."""
+
+
+class Churn:
+    """How often something came and went, since the start."""
+
+    __slots__ = (
+        "channel_closed", "channel_created", "connection_closed", "connection_created", "queue_created",
+        "queue_declared", "queue_deleted",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.connection_created = self.connection_closed = 0
+        self.channel_created = self.channel_closed = 0
+        self.queue_declared = self.queue_created = self.queue_deleted = 0
+
+
+def sum_of(counted: Iterable[Counts]) -> Counts:
+    total = Counts()
+    for counts in counted:
+        total.add(counts)
+    return total
