@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from proton import Link, Receiver, Sender, Terminus
 
 from broker.amqp10.incoming import Incoming, IncomingHost
-from broker.amqp10.outgoing import REPLICATION_ID, Outgoing, OutgoingHost
+from broker.amqp10.outgoing import PRIORITY, REPLICATION_ID, Outgoing, OutgoingHost
 from broker.authorization import demand, demand_queue
 from broker.model.queue.link import is_link
 from understudy.shared.amqp10.addresses import Address, of_queue, parse
@@ -79,9 +79,20 @@ def outgoing(links: LinksHost, link: Sender) -> Outgoing:
     settled = link.remote_snd_settle_mode == Link.SND_SETTLED
     link.snd_settle_mode = Link.SND_SETTLED if settled else Link.SND_UNSETTLED
     link.rcv_settle_mode = link.remote_rcv_settle_mode
-    told = link.remote_properties
-    wants_id = isinstance(told, dict) and told.get(REPLICATION_ID) is True
-    return Outgoing(links, link, queue, settled=settled, wants_id=wants_id, temporary=wanted.dynamic)
+    told = link.remote_properties if isinstance(link.remote_properties, dict) else {}
+    return Outgoing(
+        links, link, queue, settled=settled, wants_id=told.get(REPLICATION_ID) is True,
+        temporary=wanted.dynamic, priority=_priority(told.get(PRIORITY)),
+    )  # fmt: skip
+
+
+def _priority(told: object) -> int:
+    """The priority of a consumer, as RabbitMQ takes it: any whole number."""
+    if told is None:
+        return 0
+    if isinstance(told, bool) or not isinstance(told, int):
+        raise Fault(INVALID_FIELD, f"{PRIORITY} is not a whole number")
+    return int(told)
 
 
 def _check_source(wanted: Terminus) -> None:

@@ -36,6 +36,9 @@ UNSETTLED_MAX = 5000
 REPLICATION_ID = "x-replication-id"
 """Link property that requests the replication id, and the message annotation with it."""
 
+PRIORITY = "rabbitmq:priority"
+"""Link property with the priority of the consumer."""
+
 
 class OutgoingHost(Protocol):
     """What such a link needs from `Links`."""
@@ -83,11 +86,12 @@ class Outgoing:
         settled: bool,
         wants_id: bool,
         temporary: bool,
+        priority: int = 0,
     ) -> None:
         self._links = links
         self.link = link
         self._pointer = deliveries.pointer(link)
-        self.consumer = Consumer(link.name, self, no_ack=settled)
+        self.consumer = Consumer(link.name, self, no_ack=settled, priority=priority)
         self.queue = queue
         self._wants_id = wants_id
         self._largest = link.remote_max_message_size
@@ -168,11 +172,15 @@ class Outgoing:
         else:
             self._links.starving[self] = None
 
+    def _wait_turn(self) -> None:
+        self.consumer.rests = True
+        self._links.wait_turn(self)
+
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         """Send a batch, or as much as fits. The queue calls this."""
         if len(entries) >= self._most:
             self._burst = True
-            self._links.wait_turn(self)
+            self._wait_turn()
         self._staged += entries
         self._links.connection.later(self._send_staged)
 
@@ -184,7 +192,7 @@ class Outgoing:
                 self._wait_for_room()
                 return
             if turn <= 0:
-                self._links.wait_turn(self)
+                self._wait_turn()
                 return
             if not self.consumer.no_ack:  # other links of the connection may have used the room
                 turn = min(turn, self._links.unsettled_room)
@@ -355,8 +363,11 @@ class Outgoing:
 
     def resume(self) -> None:
         """There is room again."""
+        rested, self.consumer.rests = self.consumer.rests, False
         self._burst = False
         self.flow()
+        if rested and not self.consumer.rests and self.queue.consumers.ranked:
+            self.queue.schedule()  # consumers of a lower priority have waited
 
     def _messages_returned(self) -> None:
         """The queue delivers again. The link may have been closed meanwhile."""

@@ -212,16 +212,39 @@ def test_flow(connection: Any, channel: Any) -> None:
     got.wait(connection, 1)
 
 
-@pytest.mark.parametrize("priority", [10, -1])
-def test_consumer_priorities(connection: Any, channel: Any, priority: int) -> None:
-    """In RabbitMQ all six would go to the consumer of the higher priority."""
+def test_consumer_priorities(connection: Any, channel: Any) -> None:
+    """All go to the consumer of the highest priority that has room, and to others once it has none."""
     queue = private(channel)
-    one, two = Got(), Got()
-    channel.basic_consume(queue, one)
-    channel.basic_consume(queue, two, arguments={"x-priority": priority})
+    low, normal, high = Got(), Got(), Got()
+    channel.basic_consume(queue, low, arguments={"x-priority": -1})
+    channel.basic_consume(queue, normal)
+    channel.basic_qos(prefetch_count=4)
+    channel.basic_consume(queue, high, arguments={"x-priority": 10})
     publish(channel, queue, *TEN[:6])
-    wait_until(connection, lambda: len(one) + len(two) == 6)
-    assert (len(one), len(two)) == (3, 3)
+    wait_until(connection, lambda: len(high) + len(normal) + len(low) == 6)
+    assert (high.bodies, normal.bodies, low) == (TEN[:4], TEN[4:6], [])
+    channel.basic_ack(high[1][0].delivery_tag, multiple=True)
+    publish(channel, queue, *TEN[6:9])
+    wait_until(connection, lambda: len(high) + len(normal) + len(low) == 9)
+    assert (high.bodies[4:], normal.bodies[2:], low) == (TEN[6:8], TEN[8:9], [])
+
+
+def test_single_active_consumer_and_priorities(connection: Any, channel: Any, new: New) -> None:
+    """As in RabbitMQ's classic queues, one that came first stays active; its successor has the highest
+    priority."""
+    queue, got = new("single"), {priority: Got() for priority in (0, 1, 5)}
+    channel.queue_declare(queue, arguments={"x-single-active-consumer": True})
+    tags = [
+        channel.basic_consume(queue, mine, arguments={"x-priority": priority}, auto_ack=True)
+        for priority, mine in got.items()
+    ]
+    publish(channel, queue, b"a")
+    got[0].wait(connection, 1)
+    channel.basic_cancel(tags[0])
+    publish(channel, queue, b"b")
+    got[5].wait(connection, 1)
+    assert not got[1]
+    channel.queue_delete(queue)
 
 
 WRONG = [

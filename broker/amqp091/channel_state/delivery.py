@@ -16,6 +16,7 @@ from broker.amqp091.codec.frames import METHOD, tag_bytes
 from broker.amqp091.codec.properties import with_header, without_bcc
 from broker.amqp091.codec.served_frames import served_frames
 from broker.model.history.records import Entry, Envelope
+from broker.model.queue.arguments import priority_of
 from broker.model.queue.consumer import Consumer, DeliverySink
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class ServedConsumer(Consumer):
         self, queue: Queue, tag: str, sink: DeliverySink, channel: int, *, limit: int, no_ack: bool,
         exclusive: bool, arguments: Mapping[str, object],
     ) -> None:  # fmt: skip
-        super().__init__(tag, sink, no_ack=no_ack, exclusive=exclusive)
+        priority = priority_of(arguments)
+        super().__init__(tag, sink, no_ack=no_ack, exclusive=exclusive, priority=priority)
         self.queue = queue
         self.limit = limit
         """Maximum messages in flight; 0 for no limit."""

@@ -268,6 +268,7 @@ def server_properties(settings: BrokerSettings) -> dict[str, Any]:
             "connection.blocked": True,
             "authentication_failure_close": True,
             "per_consumer_qos": True,
+            "consumer_priorities": True,
         },
         "cluster_name": settings.cluster_name or settings.name,
         "product": settings.product,

@@ -235,11 +235,17 @@ def check_queue_arguments(arguments: Arguments, where: str) -> None:
 
 
 def check_consumer_arguments(arguments: Arguments, where: str) -> None:
-    """Raises PreconditionFailed for an invalid consumer argument (`rabbit_amqqueue:check_consume_arguments`).
-    Consumer arguments have no effect here."""
+    """Raises PreconditionFailed for an invalid consumer argument
+    (`rabbit_amqqueue:check_consume_arguments`)."""
     for key, check in _OF_A_CONSUMER.items():
         if key in arguments and (fault := check(arguments[key])) is not None:
             raise PreconditionFailed(f"invalid arg '{key}' for {where}: {fault}")
+
+
+def priority_of(arguments: Arguments) -> int:
+    """The priority of a consumer; 0 without one."""
+    priority = arguments.get("x-priority")
+    return priority if type(priority) is int else 0
 
 
 def rules_of(arguments: Arguments) -> QueueRules:

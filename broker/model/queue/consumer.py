@@ -40,51 +40,114 @@ class DeliverySink(Protocol):
 
 
 class Consumer:
-    """One basic.consume. Compared by identity."""
+    """One basic.consume. Compared by identity.
 
-    __slots__ = ("exclusive", "no_ack", "sink", "tag")
+    - `priority`: those with a lower one only get what all those with a higher one have no credit for.
+    - `rests`: its sink took as much as one tick allows, and goes on by itself. Those with a lower priority
+      wait.
+    """
+
+    __slots__ = ("exclusive", "no_ack", "priority", "rests", "sink", "tag")
 
     def __init__(
-        self, tag: str, sink: DeliverySink, *, no_ack: bool = False, exclusive: bool = False
+        self,
+        tag: str,
+        sink: DeliverySink,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        priority: int = 0,
     ) -> None:
         self.tag = tag
         self.sink = sink
         self.no_ack = no_ack
         self.exclusive = exclusive
+        self.priority = priority
+        self.rests = False
+
+
+class Level:
+    """Consumers of one queue with equal priority, in the order of their arrival. `turn`: whose turn it is."""
+
+    __slots__ = ("consumers", "priority", "turn")
+
+    def __init__(self, priority: int, turn: int) -> None:
+        self.priority = priority
+        self.turn = turn
+        self.consumers: list[Consumer] = []
+
+
+def _urgency(consumer: Consumer) -> int:
+    return -consumer.priority
 
 
 class Consumers(dict[Consumer, None]):
-    """The consumers of one queue, in the order of their arrival. Adding and removing cost the same for any
-    number."""
+    """The consumers of one queue. Adding and removing cost the same for any number.
 
-    __slots__ = ("_order", "exclusive")
+    - `exclusive`: one of them is exclusive. That one is alone, or came before the others.
+    - `ranked`: some consumer has, or had, another priority than 0.
+    """
+
+    __slots__ = ("_active", "_levels", "_order", "_stale", "exclusive", "ranked")
 
     def __init__(self) -> None:
         super().__init__()
         self._order: list[Consumer] | None = []
-        self.exclusive = False
-        """True if one of them is exclusive. That one is alone, or came before the others."""
+        self._levels: list[Level] = []
+        self._stale = False
+        self._active: Consumer | None = None
+        self.exclusive = self.ranked = False
 
     def add(self, consumer: Consumer) -> None:
         self[consumer] = None
-        if self._order is not None:
+        self.ranked = self.ranked or consumer.priority != 0
+        if self.ranked:
+            self._order = None
+        elif self._order is not None:
             self._order.append(consumer)
         self.exclusive = self.exclusive or consumer.exclusive
+        if len(self) == 1:
+            self._active = consumer
 
     def remove(self, consumer: Consumer) -> None:
         """Raises KeyError if the consumer is not in the collection."""
         del self[consumer]
         self._order = None
+        if consumer is self._active:
+            self._active = None
         if consumer.exclusive:
             self.exclusive = any(other.exclusive for other in self)
 
     def in_order(self) -> list[Consumer]:
-        """A list for lookup by position; rebuilt after a removal. Callers must not change it."""
+        """A list for lookup by position, by falling priority and then by arrival; rebuilt after a removal.
+        Callers must not change it."""
         order = self._order
         if order is None:
-            order = self._order = list(self)
+            self._stale = True
+            order = self._order = sorted(self, key=_urgency) if self.ranked else list(self)
         return order
+
+    def levels(self) -> list[Level]:
+        """The consumers by falling priority."""
+        order = self.in_order()
+        if self._stale:
+            turns = {level.priority: level.turn for level in self._levels}
+            self._levels, self._stale = [], False
+            for consumer in order:
+                if not self._levels or self._levels[-1].priority != consumer.priority:
+                    self._levels.append(Level(consumer.priority, turns.get(consumer.priority, 0)))
+                self._levels[-1].consumers.append(consumer)
+        return self._levels
+
+    @property
+    def active(self) -> Consumer | None:
+        """The single active consumer: the one that came first. After it, the one of the highest priority
+        that came first."""
+        if self._active is None and self:
+            self._active = self.in_order()[0]
+        return self._active
 
     def clear(self) -> None:
         super().clear()
-        self._order, self.exclusive = [], False
+        self._order, self._levels, self._active = [], [], None
+        self.exclusive = self.ranked = False

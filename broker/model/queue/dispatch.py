@@ -1,7 +1,8 @@
 """Distributes the ready messages of one queue among several consumers, round robin per message.
 
 `Queue.dispatch` calls this if there is more than one consumer. Each consumer gets its messages in the order
-of the queue. If the steps of this tick run out, the next tick goes on with the next consumer.
+of the queue. If the steps of this tick run out, the next tick goes on with the next consumer. With priorities
+(`x-priority`), consumers get what those of a higher priority have no credit for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sized
 from typing import Protocol
 
 from broker.model.history.records import Entry
-from broker.model.queue.consumer import Consumer, Consumers
+from broker.model.queue.consumer import Consumer, Consumers, Level
 from broker.model.queue.removals import HAND, Removals
 
 
@@ -18,7 +19,7 @@ class SharedQueue(Protocol):
     """A queue with several consumers."""
 
     @property
-    def consumers(self) -> Consumers: ...
+    def scheduled(self) -> bool: ...
     @property
     def ready(self) -> Sized: ...
     @property
@@ -28,10 +29,34 @@ class SharedQueue(Protocol):
     def schedule(self) -> None: ...
 
 
-def dispatch_to_many(queue: SharedQueue, turn: int) -> tuple[int, int]:
+def dispatch_to_many(queue: SharedQueue, consumers: Consumers, turn: int) -> tuple[int, int]:
     """Distribute messages, beginning with consumer number `turn`. Returns the messages sent and the next
     turn."""
-    consumers = queue.consumers.in_order()
+    if not consumers.ranked:
+        return _deal(queue, consumers.in_order(), turn)
+    sent = 0
+    for level in consumers.levels():
+        dealt, level.turn = _deal(queue, level.consumers, level.turn)
+        sent += dealt
+        if not queue.ready or queue.scheduled or _wants_more(queue, level, dealt):
+            break
+    return sent, turn
+
+
+def _wants_more(queue: SharedQueue, level: Level, dealt: int) -> bool:
+    """Whether one of these would take more: expired messages or the most for a tick stopped the dealing."""
+    rests = False
+    for consumer in level.consumers:
+        if consumer.sink.credit(consumer) > 0:
+            if dealt:
+                queue.schedule()
+            return True
+        rests = rests or consumer.rests
+    return rests
+
+
+def _deal(queue: SharedQueue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
+    """Distribute messages among consumers of equal priority."""
     turn %= len(consumers)
     if len(queue.ready) < len(consumers) or len({c.sink for c in consumers}) < len(consumers):
         return _one_by_one(queue, consumers, turn)

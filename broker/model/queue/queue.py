@@ -45,9 +45,11 @@ class Queue(QueueContents):
 
     @property
     def served(self) -> list[Consumer]:
-        """The consumers that get messages: all, or only the first with `x-single-active-consumer`."""
-        found = self.consumers.in_order()
-        return found[:1] if self.rules.single_active else found
+        """The consumers that get messages: all, or only one with `x-single-active-consumer`."""
+        if not self.rules.single_active:
+            return self.consumers.in_order()
+        active = self.consumers.active
+        return [] if active is None else [active]
 
     def schedule(self) -> None:
         """Request a `dispatch` at the end of this tick, after messages, consumers or credit arrived. Cheap
@@ -99,9 +101,9 @@ class Queue(QueueContents):
         if not ready or not consumers or self.mode is not Mode.ACTIVE or self.returning is not None:
             return 0
         if len(consumers) > 1 and not self.rules.single_active:
-            sent, self._turn = dispatch_to_many(self, self._turn)
+            sent, self._turn = dispatch_to_many(self, consumers, self._turn)
         else:
-            consumer = consumers.in_order()[0]
+            consumer = self.served[0]
             sent = min(consumer.sink.credit(consumer), len(ready))
             if sent <= 0:
                 return 0

@@ -61,6 +61,8 @@ class VirtualHost(Enqueueing):
             return
         queue.consumers.remove(consumer)
         self.expiries.used(queue)
+        if queue.consumers and (queue.consumers.ranked or queue.rules.single_active):
+            queue.schedule()  # what waited for this one
         if queue.auto_delete and not queue.consumers and not queue.deleted and self.serving:
             self.end_left(queue, Reason.QUEUE_UNUSED)
 

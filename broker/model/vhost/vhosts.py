@@ -435,7 +435,7 @@ def _queue_infos(vhosts: VirtualHosts, queues: list[Queue]) -> list[QueueInfo]:
             policies.get(q),
             q.vhost,
             q.rules.single_active,
-            q.served[0] if q.rules.single_active and q.consumers else None,
+            q.consumers.active if q.rules.single_active else None,
         )
         for q in queues
     ]

@@ -13,7 +13,7 @@ from broker.amqp10.outgoing import BURST, Outgoing
 from broker.model.history.records import Entry
 from broker.model.queue.queue import Queue
 from broker.model.values import Position
-from tests.broker.amqp091.wire import ManualGate, Raw, World
+from tests.broker.amqp091.wire import ManualGate, Raw, World, message
 from tests.broker.amqp10.wire import Talker, detached, world10
 from tests.builds import PURE_ONLY
 
@@ -324,6 +324,22 @@ def test_more_than_a_burst_comes_in_several_ticks() -> None:
     talker = Talker(world)
     link = talker.receiver("q", credit=2 * BURST)
     assert len(_bodies(talker, link)) == BURST + 10
+
+
+def test_a_link_of_a_higher_priority_gets_more_than_a_burst_before_others_get_any() -> None:
+    world = world10()
+    publisher = _filled(world)
+    first, second = Talker(world), Talker(world)
+    low = first.receiver("q", credit=2 * BURST)
+    high = second.receiver("q", credit=2 * BURST, properties={symbol("rabbitmq:priority"): 5})
+    publisher.raw(b"".join(message(1, b"%d" % n, "", "q") for n in range(BURST + 10)))
+    second.turn()
+    first.turn()
+    assert (len(_bodies(second, high)), _bodies(first, low)) == (BURST + 10, [])
+    high.close()
+    second.turn()
+    first.turn()
+    assert len(_bodies(first, low)) == BURST + 10
 
 
 def test_a_closed_session_window_stops_deliveries_until_it_opens() -> None:
