@@ -21,7 +21,7 @@ def test_capabilities(connection: Any) -> None:
     assert {name for name, has in capabilities.items() if has} == {
         "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
         "connection.blocked", "authentication_failure_close", "per_consumer_qos",
-        "consumer_priorities",
+        "consumer_priorities", "direct_reply_to",
     }  # fmt: skip
 
 

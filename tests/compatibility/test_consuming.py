@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import kombu
+import pika
 import pytest
+from pika.exceptions import UnroutableError
 
 from tests.broker.server.live import Live
 from tests.compatibility.clients import (
@@ -291,6 +293,51 @@ def test_single_active_consumer(connect: Callable[..., Any], connection: Any, ne
     channel.queue_delete(queue)
 
 
-def test_direct_reply_to(connection: Any) -> None:
-    with refused(404, "no queue 'amq.rabbitmq.reply-to' in vhost '/'"):
-        connection.channel().basic_consume("amq.rabbitmq.reply-to", Got(), auto_ack=True)
+REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+def test_direct_reply_to(connect: Callable[..., Any], connection: Any, channel: Any, new: New) -> None:
+    """A request names the requester's channel, and the reply comes to its consumer, as pika's tutorial does
+    it. Somebody may ask whether the requester still waits."""
+    server, replies, requests, queue = connect(), Got(), Got(), new("requests")
+    responder = server.channel()
+    responder.queue_declare(queue, auto_delete=True)
+    responder.basic_consume(queue, requests, auto_ack=True)
+    tag = channel.basic_consume(REPLY_TO, replies, auto_ack=True)
+    for number in range(3):
+        publish(channel, queue, b"?", reply_to=REPLY_TO, correlation_id=str(number), headers={"a": number})
+    requests.wait(server, 3)
+    names = {properties.reply_to for _, properties, _ in requests}
+    (name,) = names
+    assert name.startswith(REPLY_TO + ".") and requests[2][1].headers == {"a": 2}
+    assert responder.queue_declare(name, passive=True).method.consumer_count == 1
+    for _, properties, _ in requests:
+        responder.basic_publish(
+            "", properties.reply_to, b"!", pika.BasicProperties(correlation_id=properties.correlation_id)
+        )
+    replies.wait(connection, 3)
+    assert [(method.exchange, method.routing_key) for method, _, _ in replies] == [("", name)] * 3
+    assert [properties.correlation_id for _, properties, _ in replies] == ["0", "1", "2"]
+    channel.basic_cancel(tag)
+    with refused(404, f"no queue '{name}' in vhost '/'"):
+        responder.queue_declare(name, passive=True)
+    responder = server.channel()
+    responder.confirm_delivery()
+    with pytest.raises(UnroutableError):
+        responder.basic_publish("", name, b"late", mandatory=True)
+
+
+def test_direct_reply_to_that_cannot_be(connection: Any) -> None:
+    with refused(406, "reply consumer cannot acknowledge"):
+        connection.channel().basic_consume(REPLY_TO, Got())
+    channel = connection.channel()
+    channel.basic_consume(REPLY_TO, Got(), auto_ack=True)
+    with refused(406, "reply consumer already set"):
+        channel.basic_consume(REPLY_TO, Got(), auto_ack=True)
+    channel = connection.channel()
+    with refused(406, "fast reply consumer does not exist"):
+        publish(channel, "nobody", b"?", reply_to=REPLY_TO)
+        channel.queue_declare("", exclusive=True)
+    assert connection.channel().queue_declare(REPLY_TO, passive=True).method.consumer_count == 1
+    with refused(404):
+        connection.channel().basic_get(REPLY_TO)

@@ -24,9 +24,10 @@ from broker.amqp091.codec.frames import HEADER, OVERHEAD, frame
 from broker.errors import PreconditionFailed, SyntaxError_
 from broker.model.octets import as_text
 from broker.model.queue.arguments import LONGEST, field_type
+from broker.model.queue.direct_reply import REPLY_TO
 
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS, DELIVERY_MODE = 1 << 15, 1 << 14, 1 << 13, 1 << 12
-PRIORITY, EXPIRATION, TIMESTAMP, USER_ID = 1 << 11, 1 << 8, 1 << 6, 1 << 4
+PRIORITY, REPLY, EXPIRATION, TIMESTAMP, USER_ID = 1 << 11, 1 << 9, 1 << 8, 1 << 6, 1 << 4
 _UNKNOWN = 0b11
 """Bit 0 announces more flags, bit 1 is not a property: basic has 14, so both are errors (bad input 21)."""
 
@@ -47,16 +48,21 @@ class Checked:
     """It has further routing keys, in the headers `CC` or `BCC`."""
     blind: bool = False
     """Some of them are in `BCC`, which no consumer may see."""
+    direct_reply: bool = False
+    """Replies are to go to the consumer of `REPLY_TO` on the publisher's channel."""
 
 
 TRANSIENT, PERSISTENT = Checked(False), Checked(True)
 
-_OCTETS, _TABLE, _MODE, _OCTET, _TIME, _USER, _EXPIRATION = range(7)
+_OCTETS, _TABLE, _MODE, _OCTET, _TIME, _USER, _EXPIRATION, _REPLY = range(8)
 _KINDS = {
     HEADERS: _TABLE, DELIVERY_MODE: _MODE, PRIORITY: _OCTET, EXPIRATION: _EXPIRATION, TIMESTAMP: _TIME,
-    USER_ID: _USER,
+    USER_ID: _USER, REPLY: _REPLY,
 }  # fmt: skip
 
+
+DIRECT_REPLY = write_shortstr(REPLY_TO)
+"""A property `reply-to` of this name."""
 
 MOST_COPIES = 256
 """Maximum further routing keys of a message: each is looked up for each message."""
@@ -64,10 +70,16 @@ MOST_COPIES = 256
 
 @lru_cache(maxsize=4096)
 def _checked(
-    persistent: bool, user_id: str | None, expiration: int | None, priority: int, copies: bool, blind: bool
+    persistent: bool,
+    user_id: str | None,
+    expiration: int | None,
+    priority: int,
+    copies: bool,
+    blind: bool,
+    direct_reply: bool,
 ) -> Checked:
     """Usually one object for equal values: they are first compared by identity."""
-    return Checked(persistent, user_id, expiration, priority, copies, blind)
+    return Checked(persistent, user_id, expiration, priority, copies, blind, direct_reply)
 
 
 def _copies(headers: dict[str, Any]) -> bool:
@@ -113,7 +125,7 @@ def check(data: bytes) -> Checked:
     size = len(data)
     if size < 2:
         raise SyntaxError_("content header cut short")
-    at, persistent, priority, copies, blind = 2, False, 0, False, False
+    at, persistent, priority, copies, blind, direct_reply = 2, False, 0, False, False, False
     user_id: bytes | None = None
     expiration: bytes | None = None
     for kind in _plan(data[0] << 8 | data[1]):
@@ -128,6 +140,9 @@ def check(data: bytes) -> Checked:
             headers, at = read_table(data, at)
             blind = "BCC" in headers
             copies = (blind or "CC" in headers) and _copies(headers)
+        elif kind == _REPLY:
+            direct_reply = data.startswith(DIRECT_REPLY, at)
+            at += 1 + data[at]
         elif kind == _USER:
             user_id, at = read_octets(data, at)
         elif kind == _EXPIRATION:
@@ -139,10 +154,10 @@ def check(data: bytes) -> Checked:
             at += 8
     if at != size:
         raise SyntaxError_("content header does not end where its properties do")
-    if user_id is not None or expiration is not None or priority or copies:
+    if user_id is not None or expiration is not None or priority or copies or direct_reply:
         user = None if user_id is None else as_text(user_id)
         limit = None if expiration is None else _expiration(as_text(expiration))
-        return _checked(persistent, user, limit, priority, copies, blind)
+        return _checked(persistent, user, limit, priority, copies, blind, direct_reply)
     return PERSISTENT if persistent else TRANSIENT
 
 

@@ -22,9 +22,11 @@ from __future__ import annotations
 from broker.amqp091.codec.fields import FIXED_SIZES
 from broker.amqp091.codec.properties import (
     DELIVERY_MODE,
+    DIRECT_REPLY,
     EXPIRATION,
     HEADERS,
     PRIORITY,
+    REPLY,
     TIMESTAMP,
     USER_ID,
     Checked,
@@ -40,9 +42,9 @@ _SHAPE, _STEP, _COPIES = 600, 250, 3
 _PATIENCE = 1024
 """Most lists without a shape after which the next one is learned."""
 
-_FIXED, _SHORT, _LONG, _BEGIN, _END = range(5)
+_FIXED, _SHORT, _LONG, _BEGIN, _END, _REPLY_TO = range(6)
 """What follows shared octets: a value of known size; a short string; a long string; a table or an array; the
-end of one."""
+end of one; a short string other than `DIRECT_REPLY`."""
 _BITS = tuple(1 << n for n in range(15, 1, -1))
 
 
@@ -67,9 +69,13 @@ class Shape:
         begin = 0
         known: list[tuple[int, int]] = []
         for (at, start, end, then), loose in zip(values, self._loose, strict=True):
-            if then == _FIXED or (then in (_SHORT, _LONG) and not loose):
+            if (
+                then == _FIXED
+                or (then in (_SHORT, _LONG) and not loose)
+                or (then == _REPLY_TO and not loose and end - at != len(DIRECT_REPLY))
+            ):
                 known.append((start, end))
-            elif nested:
+            elif nested or then == _REPLY_TO:
                 self._step(data, begin, at, known, then)
                 begin, known = end, []
         self._step(data, begin, len(data), known, _FIXED)
@@ -115,6 +121,10 @@ class Shape:
                 table_end = outer.pop()
             elif then == _SHORT:
                 if at >= end:
+                    return False
+                at += 1 + data[at]
+            elif then == _REPLY_TO:
+                if at >= end or startswith(DIRECT_REPLY, at):
                     return False
                 at += 1 + data[at]
             else:
@@ -203,14 +213,14 @@ def _values(data: bytes) -> list[_Value]:
             at = _nested(data, at, True, values)
         elif bit in (DELIVERY_MODE, PRIORITY):
             at += 1
-        elif bit in (USER_ID, EXPIRATION):
+        elif bit in (USER_ID, EXPIRATION) or (bit == REPLY and data.startswith(DIRECT_REPLY, at)):
             at += 1 + data[at]
         elif bit == TIMESTAMP:
             values.append((at, at, at + 8, _FIXED))
             at += 8
         else:
             start, at = at, at + 1 + data[at]
-            values.append((start, start + 1, at, _SHORT))
+            values.append((start, start + 1, at, _REPLY_TO if bit == REPLY else _SHORT))
     return values
 
 

@@ -20,13 +20,13 @@ def reply_to_of(raw: bytes) -> str:
     return as_text(read_octets(raw, begin)[0])
 
 
-def with_reply_to(raw: bytes, text: str) -> bytes:
+def with_reply_to(raw: bytes, text: str, most: int = _LEAST_FRAME_MAX) -> bytes:
     """The content frames with that `reply-to` in place of the one that they have. They stay unchanged if the
-    header frame would be too large for a peer."""
+    header frame would be larger than before and than `most`."""
     begin, end = _span(raw)
     header_end = int.from_bytes(raw[3:7], "big") + OVERHEAD
     payload = raw[7:begin] + write_shortstr(text) + raw[end : header_end - 1]
-    if len(payload) + OVERHEAD > max(header_end, _LEAST_FRAME_MAX):
+    if len(payload) + OVERHEAD > max(header_end, most):
         return raw
     return frame(HEADER, int.from_bytes(raw[1:3], "big"), payload) + raw[header_end:]
 

@@ -27,6 +27,7 @@ from broker.amqp091.codec.properties import (
     without_bcc,
 )  # fmt: skip
 from broker.amqp091.codec.property_shape import Shapes
+from broker.amqp091.codec.reply_to import with_reply_to
 from broker.amqp091.publishing.transaction import TransactedChannel
 from broker.errors import (
     AmqpError,
@@ -56,6 +57,9 @@ _HEADERS = 4
 """Steps for decoding a message's headers."""
 _EMPTY_HEADER = 14
 """Octets of the smallest content header payload: class, weight, body size, flags."""
+_LONGEST_NAME = 255
+_WHATEVER = 1 << 31
+"""Octets of a header frame, which is sent whole if it is too large for a consumer."""
 _CONTENT = b"\0\x3c\0\0\0\0\0\0"
 """Class, weight, and the upper half of the body size."""
 
@@ -65,6 +69,8 @@ class PublishingChannel(TransactedChannel, Protocol):
 
     assembly: Assembly | None
 
+    @property
+    def reply_to(self) -> str: ...
     def close_for(self, error: AmqpError) -> None: ...
 
 
@@ -321,7 +327,8 @@ class Publisher:
             error.class_id, error.method_id = 60, 40
             raise
         assembly.remaining = body
-        if body >= self._connection.settings.large_message and channel.transaction is None:
+        large = body >= self._connection.settings.large_message and not assembly.kind.direct_reply
+        if large and channel.transaction is None:
             assembly.shown = self._connection.broker.hooks.large_message(self._connection)
         self._gather(channel, assembly, buf[pos:end])
 
@@ -426,6 +433,9 @@ def _publish(
     access = connection.access
     if access is not None:
         access.demand(connection, "write", "exchange", target.exchange)
+    if kind.direct_reply:
+        raws = [with_reply_to(raw, channel.reply_to, _WHATEVER) for raw in raws]
+        largest += _LONGEST_NAME
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
     _count(channel, target.exchange, len(raws))

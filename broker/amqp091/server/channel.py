@@ -96,6 +96,14 @@ class Channel:
             raise NotImplemented_(method.name)
         define(self, arguments)
 
+    @property
+    def reply_to(self) -> str:
+        """The name for direct replies. Raises PreconditionFailed without a consumer of them."""
+        queue = self.consumers.reply_queue
+        if queue is None:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        return queue.name
+
     def queue_name(self, name: str) -> str:
         """`name`, or the queue declared last on this channel if `name` is empty."""
         if name:

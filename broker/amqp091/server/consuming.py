@@ -19,10 +19,11 @@ from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.properties import without_bcc
 from broker.amqp091.codec.served_frames import served_frames
 from broker.authorization import demand
-from broker.errors import NotAllowed, NotImplemented_
+from broker.errors import NotAllowed, NotImplemented_, PreconditionFailed
 from broker.model.history.records import Entry
 from broker.model.queue.arguments import check_consumer_arguments
 from broker.model.queue.consumer import Consumer
+from broker.model.queue.direct_reply import PREFIX, REPLY_TO
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
@@ -39,7 +40,7 @@ class ChannelConsumers:
 
     __slots__ = (
         "_cancels", "_connection", "_flowing", "_gets_held", "_in_flight", "_limit", "_next_tag", "_number",
-        "_output", "_prefetch", "_served", "_staged", "_unacked", "by_tag",
+        "_output", "_prefetch", "_replies", "_served", "_staged", "_unacked", "by_tag",
     )  # fmt: skip
 
     def __init__(self, output: Output, unacked: Unacked) -> None:
@@ -48,6 +49,7 @@ class ChannelConsumers:
         self._number = output.number
         self._unacked = unacked
         self.by_tag: dict[str, ServedConsumer] = {}
+        self._replies: ServedConsumer | None = None
         self._served = 0
         self._staged = Staged()
         self._next_tag = 1
@@ -87,8 +89,9 @@ class ChannelConsumers:
     def consume(self, name: str, arguments: dict[str, Any]) -> None:
         """basic.consume from the queue of this name."""
         vhost = self._connection.vhost
-        demand(self._connection, "read", "queue", name)
-        queue = vhost.queue(name, owner=self._connection)
+        if name != REPLY_TO:
+            demand(self._connection, "read", "queue", name)
+            vhost.queue(name, owner=self._connection)
         tag = arguments["consumer_tag"] or self._new_tag()
         if tag in self.by_tag:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
@@ -96,14 +99,35 @@ class ChannelConsumers:
         if len(self.by_tag) >= most:
             raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
         check_consumer_arguments(arguments["arguments"], f"queue '{name}' in vhost '{vhost.name}'")
+        queue = vhost.queues[name] if name != REPLY_TO else self._make_reply_queue(no_ack=arguments["no_ack"])
         consumer = ServedConsumer(
             queue, tag, self, self._number, limit=self._prefetch, no_ack=arguments["no_ack"],
             exclusive=arguments["exclusive"], arguments=arguments["arguments"],
         )  # fmt: skip
         vhost.consume(queue, consumer)
         self.by_tag[tag] = consumer
+        if name == REPLY_TO:
+            self._replies = consumer
         ok = b"" if arguments["nowait"] else encode_frame(self._number, "basic.consume-ok", consumer_tag=tag)
         self._output.reply(ok, after=lambda: self._start(consumer))
+
+    @property
+    def reply_queue(self) -> Queue | None:
+        """That of the channel's consumer of direct replies, if it has one."""
+        consumer = self._replies
+        there = consumer is not None and self.by_tag.get(consumer.tag) is consumer
+        return consumer.queue if consumer is not None and there else None
+
+    def _make_reply_queue(self, *, no_ack: bool) -> Queue:
+        """Raises PreconditionFailed, with RabbitMQ's texts."""
+        if not no_ack:
+            raise PreconditionFailed("reply consumer cannot acknowledge")
+        if self.reply_queue is not None:
+            raise PreconditionFailed("reply consumer already set")
+        connection = self._connection
+        return connection.vhost.declare_queue(
+            "", owner=connection, exclusive=True, auto_delete=True, prefix=PREFIX
+        )
 
     def _new_tag(self) -> str:
         self._served += 1

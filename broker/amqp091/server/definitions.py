@@ -14,6 +14,8 @@ from broker.amqp091.channel_state.host import Host
 from broker.amqp091.channel_state.output import Output
 from broker.amqp091.server.consuming import ChannelConsumers
 from broker.authorization import demand, demand_exchange, demand_queue
+from broker.errors import NotFound
+from broker.model.queue.direct_reply import REPLY_TO, is_direct_reply
 from broker.model.queue.requeueing import Returning
 from broker.model.values import Scope
 
@@ -78,10 +80,24 @@ def _unbind_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
     _answer(channel, arguments, "exchange.unbind-ok", scope)
 
 
+def _look_for_consumer(channel: DefiningChannel, arguments: _Arguments) -> None:
+    """queue.declare of the name for direct replies. Says whether somebody waits for them, as in RabbitMQ.
+    Raises NotFound."""
+    name, vhost = arguments["queue"], channel.connection.vhost
+    if name != REPLY_TO and name not in vhost.queues:
+        raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")
+    _answer(
+        channel, arguments, "queue.declare-ok", Scope.NONE, queue=name, message_count=0, consumer_count=1
+    )  # fmt: skip
+
+
 def _declare_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name, connection = arguments["queue"], channel.connection
     if not name and arguments["passive"]:
         name = channel.queue_name(name)
+    if name == REPLY_TO or is_direct_reply(name):
+        _look_for_consumer(channel, arguments)
+        return
     queue = connection.vhost.declare_queue(
         name, owner=connection, passive=arguments["passive"], durable=arguments["durable"],
         exclusive=arguments["exclusive"], auto_delete=arguments["auto_delete"],

@@ -269,6 +269,7 @@ def server_properties(settings: BrokerSettings) -> dict[str, Any]:
             "authentication_failure_close": True,
             "per_consumer_qos": True,
             "consumer_priorities": True,
+            "direct_reply_to": True,
         },
         "cluster_name": settings.cluster_name or settings.name,
         "product": settings.product,

@@ -260,8 +260,9 @@ class Definitions(Topology):
         auto_delete: bool = False,
         arguments: Arguments | None = None,
         permit: Callable[[str], None] = lambda name: None,
+        prefix: str = "amq.gen-",
     ) -> Queue:
-        """queue.declare. An empty name makes `amq.gen-...`, in a net of federated
+        """queue.declare. An empty name makes one that begins with `prefix`, in a net of federated
         brokers `amq.gen-...@NODE`. The reply waits for `need(queue.scope)`.
 
         `permit` is called once with the queue's name, unless passive; it raises AccessRefused. An abandoned
@@ -291,7 +292,7 @@ class Definitions(Topology):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         declared.uuid = self.new_uuid()
         if not name:
-            declared.name = "amq.gen-" + base64.urlsafe_b64encode(declared.uuid).decode().rstrip("=")
+            declared.name = prefix + base64.urlsafe_b64encode(declared.uuid).decode().rstrip("=")
             if self.shared.node:
                 declared.name += f"@{self.shared.node}"
             permit(declared.name)

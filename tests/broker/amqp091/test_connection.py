@@ -28,6 +28,7 @@ def test_start_offers_the_same_as_rabbitmq() -> None:
     assert {name for name, on in capabilities.items() if on} == {
         "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
         "connection.blocked", "authentication_failure_close", "per_consumer_qos",
+            "consumer_priorities", "direct_reply_to",
     }  # fmt: skip
     assert start["server_properties"]["cluster_name"] == "node-a"
 

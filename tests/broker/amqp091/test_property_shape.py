@@ -15,13 +15,15 @@ from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.properties import Checked, check
 from broker.amqp091.codec.property_shape import KEPT, Shapes
 from broker.errors import AmqpError
+from broker.model.queue.direct_reply import REPLY_TO
 from tests.broker.amqp091.test_codec import short_text, tables
 from tests.broker.amqp091.wire import World, content
 
 octet = st.integers(0, 255).map(lambda n: bytes((n,)))
+replies = short_text | st.sampled_from((REPLY_TO, REPLY_TO.upper()))
 VALUES = (
     short_text.map(write_shortstr), short_text.map(write_shortstr), tables.map(write_table), octet, octet,
-    short_text.map(write_shortstr), short_text.map(write_shortstr),
+    short_text.map(write_shortstr), replies.map(write_shortstr),
     st.integers(0, 2000).map(lambda n: write_shortstr(str(n))), short_text.map(write_shortstr),
     st.binary(min_size=8, max_size=8), *(short_text.map(write_shortstr),) * 4,
 )  # fmt: skip
@@ -77,6 +79,10 @@ def valued(priority: int, expiration: str, user_id: str = "guest") -> bytes:
     return b"\x09\x10" + bytes((priority,)) + write_shortstr(expiration) + write_shortstr(user_id)
 
 
+def replying(name: str, correlation_id: str = "1") -> bytes:
+    return b"\x06\0" + write_shortstr(correlation_id) + write_shortstr(name)
+
+
 @given(changed() | st.lists(property_lists(), max_size=8))
 @example(
     [*(b"\x20\0" + write_table({"a": text}) for text in ("x", "yz")), b"\x20\0\0\0\0\x08\x01aS\0\0\0\x01xy"]
@@ -84,6 +90,8 @@ def valued(priority: int, expiration: str, user_id: str = "guest") -> bytes:
 @example([*(b"\xa0\0" + write_shortstr(t) + write_table({}) for t in ("x", "yz")), b"\xa0\0\x05\0\0\0\0"])
 @example([b"\x20\0" + write_table({"a": [1, {"b": ""}]}), b"\x20\0" + write_table({"a": [1, {"b": "abc"}]})])
 @example([valued(5, "10"), valued(5, "20"), valued(6, "10"), valued(5, "10", "other")])
+@example([replying("q"), replying("other"), replying("third"), replying(REPLY_TO), replying("q")])
+@example([replying(REPLY_TO.upper()), replying(REPLY_TO), replying(REPLY_TO, "22"), replying("q", "22")])
 def test_shapes_accept_what_a_check_accepts_and_nothing_else(lists: list[bytes]) -> None:
     shapes = Shapes()
     for data in (*lists, *lists):

@@ -8,9 +8,11 @@ pytest.importorskip("proton")
 
 from proton import Delivery, Message, Receiver, symbol
 
+from broker.amqp091.codec.fields import write_shortstr
 from broker.amqp10.connection import Amqp10Connection
 from broker.amqp10.outgoing import BURST, Outgoing
 from broker.model.history.records import Entry
+from broker.model.queue.direct_reply import REPLY_TO
 from broker.model.queue.queue import Queue
 from broker.model.values import Position
 from tests.broker.amqp091.wire import ManualGate, Raw, World, message
@@ -285,6 +287,18 @@ def test_a_responder_may_send_to_the_requesters_temporary_queue() -> None:
     assert delivery.remote_state == Delivery.ACCEPTED
     asks.turn()
     assert _bodies(asks, link) == [b"reply"]
+
+
+def test_a_responder_replies_to_a_requester_of_0_9_1_directly() -> None:
+    world = world10()
+    asks = _filled(world, name="requests")
+    asks.send(1, "basic.consume", queue=REPLY_TO, no_ack=True)
+    asks.publish(1, b"?", routing_key="requests", properties=b"\x02\0" + write_shortstr(REPLY_TO))
+    answers = Talker(world)
+    ((_, request),) = answers.received(answers.receiver("requests", credit=1))
+    answers.send(answers.sender(request.reply_to), Message(body=b"reply"))
+    *_, delivered = asks.read()
+    assert (delivered.name, delivered.body) == ("basic.deliver", b"reply")
 
 
 def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.model.queue.direct_reply import PREFIX
 from tests.ha.federation.nets import LOGIN, Net, entry
 from tests.ha.pair import raw
 
@@ -79,6 +80,18 @@ def test_replies_come_over_failovers_of_both_ends_and_of_the_node_between() -> N
         net.until(lambda: host.status == "ready")  # noqa: B023
         net.until(lambda: net.content("leaf", reply).endswith(str(number)))  # noqa: B023
     assert net.content("leaf", reply) == "012"
+
+
+def test_a_direct_reply_comes_from_another_node() -> None:
+    net = chain()
+    name = (
+        net.serving("leaf")
+        .running.vhost.declare_queue("", owner=net, exclusive=True, auto_delete=True, prefix=PREFIX)
+        .name
+    )
+    assert name.startswith("amq.rabbitmq.reply-to.") and name.endswith("@leaf")
+    assert send(net, "top", name, "r") and send(net, "other", name, "s")
+    net.until(lambda: sorted(net.content("leaf", name)) == ["r", "s"])
 
 
 def test_ways_are_found_around_rings_and_end_with_their_node() -> None:
