@@ -11,12 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import AccessRefused, NotAllowed
-from broker.model.routing.exchange import PEERS
+from broker.model.routing.exchange import PEERS, copy_keys
+from broker.model.values import ExchangeType
 from broker.model.vhost.directory import Directory
 from broker.security.identity import ADMINISTRATOR, Kind, What
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.model.vhost.vhost import VirtualHost
+    from broker.security.topic_permissions import Topical
 
 DEFAULT_EXCHANGE = "amq.default"
 """The name of the default exchange in permissions."""
@@ -39,7 +43,7 @@ class Client(Protocol):
 class Access:
     """The rights of one stored user in one virtual host."""
 
-    __slots__ = ("_allowed", "_directory", "_generation", "_user", "_vhost")
+    __slots__ = ("_allowed", "_directory", "_generation", "_topics", "_user", "_vhost")
 
     def __init__(self, directory: Directory, user: str, vhost: str) -> None:
         self._directory = directory
@@ -47,6 +51,7 @@ class Access:
         self._vhost = vhost
         self._generation = -1
         self._allowed: set[tuple[What, str]] = set()
+        self._topics: set[tuple[Topical, str, str]] = set()
 
     def check_open(self) -> None:
         """Check connection.open. Raises NotAllowed (530) if the user has no permission in this virtual
@@ -63,6 +68,7 @@ class Access:
         if self._generation != directory.generation:
             self._generation = directory.generation
             allowed.clear()
+            self._topics.clear()
         name = name or DEFAULT_EXCHANGE
         if (what, name) in allowed:
             return
@@ -75,6 +81,25 @@ class Access:
             allowed.clear()
         allowed.add((what, name))
 
+    def demand_topic(self, connection: Client, what: Topical, exchange: str, key: str) -> None:
+        """Call it after `demand` for the exchange. Raises AccessRefused if the user has a topic permission
+        for it, and this routing key does not match."""
+        patterns = self._directory.topic_permissions.get((self._vhost, self._user))
+        permission = patterns.get(exchange) if patterns else None
+        if permission is None or (what, exchange, key) in self._topics:
+            return
+        found = connection.vhost.exchanges.get(exchange)
+        if found is None or found.type is not ExchangeType.TOPIC:
+            return
+        if not permission.allows(what, key, self._user, self._vhost, connection.matched_slowly):
+            raise AccessRefused(
+                f"{what} access to topic '{key}' in exchange topic '{exchange}' in vhost '{self._vhost}' "
+                f"refused for user '{self._user}'"
+            )
+        if len(self._topics) >= _MEMO:
+            self._topics.clear()
+        self._topics.add((what, exchange, key))
+
 
 def demand(connection: Client, what: What, kind: Kind, name: str) -> None:
     """Raises AccessRefused if the connection's user may not do this."""
@@ -82,6 +107,19 @@ def demand(connection: Client, what: What, kind: Kind, name: str) -> None:
         _demand_peers(connection, what)
     if connection.access is not None:
         connection.access.demand(connection, what, kind, name)
+
+
+def demand_topic(connection: Client, what: Topical, exchange: str, key: str) -> None:
+    """Raises AccessRefused if the connection's user may not use this routing key at a topic exchange."""
+    if connection.access is not None:
+        connection.access.demand_topic(connection, what, exchange, key)
+
+
+def demand_copies(connection: Client, exchange: str, headers: Mapping[str, object]) -> None:
+    """The same for a message's further routing keys (`CC`, `BCC`)."""
+    if connection.access is not None:
+        for key in copy_keys(headers):
+            connection.access.demand_topic(connection, "write", exchange, key)
 
 
 def _demand_peers(connection: Client, what: What) -> None:

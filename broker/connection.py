@@ -18,6 +18,7 @@ from understudy.shared.text import origin, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from broker.admission import Admission
     from broker.authorization import Access
     from broker.hooks import Hooks
     from broker.memory_alarm import MemoryAlarm
@@ -68,6 +69,7 @@ class Services(Protocol):
     vhosts: VirtualHosts
     vhost: VirtualHost
     logins: Logins
+    admission: Admission
     memory: MemoryAlarm
     repeats: Repeats[str]
     clients_log: Repeats[str]
@@ -89,7 +91,7 @@ class Services(Protocol):
     def block_reason(self) -> str: ...
     def clock(self, now: float, octets: int) -> None: ...
     def arm(self, when: float, connection: Connection) -> None: ...
-    def let_in(self, connection: Connection) -> None: ...
+    def let_in(self, connection: Connection, vhost: str) -> None: ...
     def switch_protocol(self, connection: Connection, header: bytes, now: float) -> Connection | None: ...
     def forget(self, connection: Connection) -> None: ...
 
@@ -266,6 +268,11 @@ class Connection(ABC):
     @abstractmethod
     def forgotten(self) -> None:
         """The socket is closed, and the broker has forgotten the connection."""
+
+    @property
+    def open_channels(self) -> int:
+        """Open channels, which count for the limit of their user. Sessions of AMQP 1.0 do not."""
+        return 0
 
     @property
     def certificate(self) -> bytes | None:

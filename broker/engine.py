@@ -14,6 +14,7 @@ from collections.abc import Callable
 from itertools import count
 
 from broker import codes
+from broker.admission import Admission
 from broker.amqp091.publishing.publish import PublishMemo
 from broker.amqp091.server.connection import ServerConnection
 from broker.connection import Connection, Holder, Services
@@ -107,6 +108,7 @@ class Broker:
         self.clients_max: int | None = None
         """Maximum number of logged-in clients; None: no limit. Peers and operators do not count."""
         self.clients = 0
+        self.admission = Admission(vhosts.directory)
         self.connections: dict[Connection, None] = {}
         """In order of arrival, so that an action on all of them has the same order in every run."""
         self.publish_memo = PublishMemo()
@@ -313,14 +315,17 @@ class Broker:
         """Call the connection's `timer` at `when`, unless its `deadline` has changed by then."""
         heapq.heappush(self._timers, (when, next(self._order), connection))
 
-    def let_in(self, connection: Connection) -> None:
-        """Count a connection that has logged in. Raises NotAllowed if the limit of clients is reached."""
+    def let_in(self, connection: Connection, vhost: str) -> None:
+        """Count a connection that has logged in. Raises NotAllowed if the limit of clients, of the virtual
+        host or of the user is reached."""
         if not connection.is_management:
             if self.clients_max is not None and self.clients >= self.clients_max:
                 raise NotAllowed(
                     f"connection refused: the limit of {self.clients_max} clients is reached"
                     " (broker.max_connections)"
                 )
+            self.admission.check(connection.user, vhost)
+            self.admission.enter(connection, vhost)
             self.clients += 1
             self.vhosts.churn.connection_created += 1
         connection.let_in = True
@@ -330,6 +335,7 @@ class Broker:
         self.connections.pop(connection, None)
         if connection.let_in and not connection.is_management:
             connection.let_in = False
+            self.admission.leave(connection)
             self.clients -= 1
             self.vhosts.churn.connection_closed += 1
         self.resuming.pop(connection, None)

@@ -12,7 +12,7 @@ from proton import Link, Receiver, Sender, Terminus
 
 from broker.amqp10.incoming import Incoming, IncomingHost
 from broker.amqp10.outgoing import PRIORITY, REPLICATION_ID, Outgoing, OutgoingHost
-from broker.authorization import demand, demand_queue
+from broker.authorization import demand, demand_queue, demand_topic
 from broker.model.queue.link import is_link
 from understudy.shared.amqp10.addresses import Address, of_queue, parse
 from understudy.shared.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, Fault
@@ -39,6 +39,7 @@ def incoming(links: LinksHost, link: Receiver) -> Incoming:
     if wanted.address is not None:
         target = parse(wanted.address)
         demand(connection, "write", "exchange", target.exchange)
+        demand_topic(connection, "write", target.exchange, target.key)
         if target.queue is not None:
             there = connection.vhost.named(target.queue)  # maybe the link queue of the way to another node
             if there is None or not is_link(there.name):

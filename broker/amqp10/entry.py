@@ -119,6 +119,6 @@ def _enter(connection: Amqp10Host) -> None:
     if connection.access is not None:
         connection.access = Access(connection.broker.directory, connection.user, vhost.name)
         connection.access.check_open()
-    connection.broker.let_in(connection)
+    connection.broker.let_in(connection, vhost.name)
     connection.vhost = vhost
     connection.counted = (connection.counts, vhost.counts[AMQP10])

@@ -17,6 +17,7 @@ from broker.amqp10.conversion import Incoming as Message
 from broker.amqp10.conversion import incoming as converted
 from broker.amqp10.deliveries import Delivery
 from broker.amqp10.reply_codes import fault_of
+from broker.authorization import demand_copies
 from broker.errors import AmqpError
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps
@@ -243,6 +244,7 @@ class Incoming:
         try:
             if connection.access is not None:
                 connection.access.demand(connection, "write", "exchange", target.exchange)
+                connection.access.demand_topic(connection, "write", target.exchange, target.key)
             route = yield from connection.vhost.find(target.exchange, target.key)
             if not route.queues:
                 connection.vhost.check_published(target.exchange, target.key)
@@ -250,9 +252,9 @@ class Incoming:
                 yield from self._publish_to(route, run)
                 return
             for at, raw in enumerate(run.messages):
-                own = yield from connection.vhost.find_by_headers(
-                    target.exchange, target.key, headers_of(raw)
-                )
+                headers = headers_of(raw)
+                demand_copies(connection, target.exchange, headers)
+                own = yield from connection.vhost.find_by_headers(target.exchange, target.key, headers)
                 yield from self._publish_to(own, run.one(at))
         except AmqpError as error:
             if self.target is None:

@@ -29,6 +29,7 @@ from broker.amqp091.codec.properties import (
 from broker.amqp091.codec.property_shape import Shapes
 from broker.amqp091.codec.reply_to import with_reply_to
 from broker.amqp091.publishing.transaction import TransactedChannel
+from broker.authorization import demand_copies
 from broker.errors import (
     AmqpError,
     ChannelError,
@@ -43,6 +44,8 @@ from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
 from broker.pieces import PER_MESSAGE, gather
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.amqp091.channel_state.host import Failing, Host
     from broker.model.routing.publish_route import PublishRoute
     from broker.model.steps import Steps
@@ -433,6 +436,7 @@ def _publish(
     access = connection.access
     if access is not None:
         access.demand(connection, "write", "exchange", target.exchange)
+        access.demand_topic(connection, "write", target.exchange, target.routing_key)
     if kind.direct_reply:
         raws = [with_reply_to(raw, channel.reply_to, _WHATEVER) for raw in raws]
         largest += _LONGEST_NAME
@@ -522,7 +526,14 @@ def _publish_by_headers(
     vhost = channel.connection.vhost
     begin, before = 0, None
     for at, raw in enumerate(raws):
-        route = yield from vhost.find_by_headers(target.exchange, target.routing_key, headers_of(raw))
+        headers = headers_of(raw)
+        if kind.copies and (refused := _refused_copies(channel.connection, target.exchange, headers)):
+            if before is not None:
+                yield from _publish_divided(
+                    channel, target, before, raws[begin:at], kind, largest, first + begin
+                )  # fmt: skip
+            raise refused
+        route = yield from vhost.find_by_headers(target.exchange, target.routing_key, headers)
         yield _HEADERS
         if before is not None and route.queues != before.queues:
             yield from _publish_divided(
@@ -532,6 +543,15 @@ def _publish_by_headers(
         before = route
     if before is not None:
         yield from _publish_divided(channel, target, before, raws[begin:], kind, largest, first + begin)
+
+
+def _refused_copies(connection: Host, exchange: str, headers: Mapping[str, object]) -> AmqpError | None:
+    """Why the user may not publish with a message's further routing keys."""
+    try:
+        demand_copies(connection, exchange, headers)
+    except AmqpError as refused:
+        return refused
+    return None
 
 
 def _publish_divided(

@@ -344,17 +344,23 @@ class ServerConnection(Host):
         if present is not None and not present.crossed:
             return  # closing, everything is swallowed
         self._check_room()
+        if not self.is_management:
+            self.broker.admission.check_channel(self.user)
         decode_arguments(method, payload)
         self.channels[number] = Channel(self, number)
         self.broker.vhosts.churn.channel_created += 1
         self.send(encode_frame(number, "channel.open-ok"))
+
+    @property
+    def open_channels(self) -> int:
+        return sum(channel.is_open for channel in self.channels.values())
 
     def _check_room(self) -> None:
         """As in RabbitMQ, channel-max limits the number of open channels, not their numbers. Raises
         NotAllowed."""
         limit = self.channel_max
         if len(self.channels) >= limit:
-            opened = sum(channel.is_open for channel in self.channels.values())
+            opened = self.open_channels
             if opened >= limit:
                 raise NotAllowed(
                     f"number of channels opened ({opened}) has reached the negotiated channel_max ({limit})"

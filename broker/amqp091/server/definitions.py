@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from broker.amqp091.channel_state.host import Host
 from broker.amqp091.channel_state.output import Output
 from broker.amqp091.server.consuming import ChannelConsumers
-from broker.authorization import demand, demand_exchange, demand_queue
+from broker.authorization import demand, demand_exchange, demand_queue, demand_topic
 from broker.errors import NotFound
 from broker.model.queue.direct_reply import REPLY_TO, is_direct_reply
 from broker.model.queue.requeueing import Returning
@@ -62,6 +62,7 @@ def _delete_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
 def _demand_exchanges(channel: DefiningChannel, arguments: _Arguments) -> None:
     demand(channel.connection, "write", "exchange", arguments["destination"])
     demand(channel.connection, "read", "exchange", arguments["source"])
+    demand_topic(channel.connection, "read", arguments["source"], arguments["routing_key"])
 
 
 def _bind_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
@@ -111,9 +112,10 @@ def _declare_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     )  # fmt: skip
 
 
-def _demand_binding(channel: DefiningChannel, queue: str, exchange: str) -> None:
+def _demand_binding(channel: DefiningChannel, queue: str, exchange: str, key: str) -> None:
     demand(channel.connection, "write", "queue", queue)
     demand(channel.connection, "read", "exchange", exchange)
+    demand_topic(channel.connection, "read", exchange, key)
 
 
 def _bind_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
@@ -121,7 +123,7 @@ def _bind_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     key = arguments["routing_key"]
     if not arguments["queue"] and not key:
         key = name
-    _demand_binding(channel, name, arguments["exchange"])
+    _demand_binding(channel, name, arguments["exchange"], key)
     scope = channel.connection.vhost.bind_queue(
         name, arguments["exchange"], key, arguments["arguments"], owner=channel.connection
     )
@@ -130,7 +132,7 @@ def _bind_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
 
 def _unbind_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
-    _demand_binding(channel, name, arguments["exchange"])
+    _demand_binding(channel, name, arguments["exchange"], arguments["routing_key"])
     scope = channel.connection.vhost.unbind_queue(
         name, arguments["exchange"], arguments["routing_key"], arguments["arguments"],
         owner=channel.connection,

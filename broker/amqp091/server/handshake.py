@@ -207,7 +207,7 @@ class Handshake:
             connection.access = Access(connection.broker.directory, connection.user, vhost.name)
             if not connection.is_management:
                 connection.access.check_open()
-        connection.broker.let_in(connection)
+        connection.broker.let_in(connection, vhost.name)
         connection.vhost = vhost
 
     def timer(self, now: float) -> None:

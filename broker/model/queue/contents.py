@@ -74,7 +74,8 @@ class QueueContents:
     - `exclusive`: declared as exclusive.
     - `owner`: the connection that owns the queue; None until one claims it after a promotion.
     - `earlier`: the last sequence of each epoch before the one served.
-    - `rules`: limits, expiry, dead-lettering and order, from the arguments and the policy `ruled_by`.
+    - `rules`: limits, expiry, dead-lettering and order, from the arguments, the policy `ruled_by` and the
+      operator policy `operated_by`.
     - `watched`: `removals` must know when the head or the length changes.
     - `timed`: the queue holds, or once held, messages that expire.
     - `returns`: how often messages have come back, if a delivery limit needs it.
@@ -111,6 +112,7 @@ class QueueContents:
         "mode",
         "name",
         "on_schedule",
+        "operated_by",
         "owner",
         "ready",
         "ready_octets",
@@ -152,6 +154,7 @@ class QueueContents:
         self.auto_delete = declared.auto_delete
         self.arguments = declared.arguments
         self.ruled_by: Policy | None = None
+        self.operated_by: Policy | None = None
         self.removals = removals or Removals()
         self.timed = False
         self.returns: Returns | None = None

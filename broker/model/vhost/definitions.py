@@ -37,6 +37,7 @@ from broker.model.routing.exchange import (
 from broker.model.routing.node_routes import NODES
 from broker.model.routing.publish_route import need_of
 from broker.model.values import ExchangeType, Need, Reason, Scope
+from broker.model.vhost.directory import VHOST_LIMITS
 from broker.model.vhost.policies import apply_to_new
 from broker.model.vhost.shared import Shared
 from broker.model.vhost.topology import Topology
@@ -296,12 +297,24 @@ class Definitions(Topology):
             if self.shared.node:
                 declared.name += f"@{self.shared.node}"
             permit(declared.name)
+        self._check_room(declared.name)
         declared.scope = self.hooks.queue_scope(declared)
         self._record(declared)
         made = self._make_queue(declared, owner if exclusive else None)
         self.expiries.used(made)
         self.shared.churn.queue_created += 1
         return made
+
+    def _check_room(self, name: str) -> None:
+        """Raises PreconditionFailed if the virtual host has as many queues as it may. Link queues of
+        federation are not clients'."""
+        most = self.directory.limit(VHOST_LIMITS, self.name, "max-queues")
+        if most is None or len(self.queues) < most:
+            return
+        if sum([not is_link(queue) for queue in self.queues]) >= most:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) is reached"
+            )
 
     def _redeclare(self, found: Queue, wanted: QueueDeclare, owner: object) -> Queue:
         unclaimed = found.exclusive and found.owner is None and wanted.exclusive

@@ -1,4 +1,5 @@
-"""The directory: virtual hosts, users, permissions, policies and federation, with the checks of their values.
+"""The directory: virtual hosts, users, permissions, limits, policies and federation, with the checks of their
+values.
 
 Owner: `VirtualHosts`, which records every change (`EntryPut`, `EntryDelete`) and applies changes from
 history. Kind, virtual host and name identify an entry. Its value is a table, so store and link carry all
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.history.value_codec import UnsupportedValue, canonical
@@ -37,19 +39,31 @@ from broker.model.vhost.federation_entries import (
     upstream_fault,
     upstream_of,
 )
-from broker.model.vhost.policy_rules import APPLY_TO, policy_fault
+from broker.model.vhost.policy_rules import APPLY_TO, operator_fault, policy_fault
 from broker.security.identity import HA, User
 from broker.security.password_hashes import is_stored_hash
+from broker.security.topic_permissions import TOPICAL, TopicPermission, parts_of_topic, topic_name
 
 VHOST, USER, PERMISSION, POLICY = "vhost", "user", "permission", "policy"
+TOPIC_PERMISSION, OPERATOR_POLICY = "topic-permission", "operator-policy"
+VHOST_LIMITS, USER_LIMITS = "vhost-limits", "user-limits"
+LIMITS = {VHOST_LIMITS: ("max-connections", "max-queues"), USER_LIMITS: ("max-connections", "max-channels")}
+"""The keys of each kind of limits. A negative number is no limit, as in RabbitMQ."""
+LIMITS_NAME = "limits"
+"""The name of a virtual host's only entry of limits."""
 TAKING = (CURSOR, SEEN)
 """Kinds of entries that say what has been taken from other nodes."""
-KINDS = (VHOST, USER, PERMISSION, POLICY, UPSTREAM, AGENT, CURSOR, SEEN, HOME)
+KINDS = (
+    VHOST, USER, PERMISSION, TOPIC_PERMISSION, USER_LIMITS, VHOST_LIMITS, POLICY, OPERATOR_POLICY,
+    UPSTREAM, AGENT, CURSOR, SEEN, HOME,
+)  # fmt: skip
 """In an order in which entries can be put."""
 PERMISSIONS = ("configure", "write", "read")
 SCOPE = Scope.STORE | Scope.LINK
 """The scope of every entry. Logins are the same on every node, whatever else is replicated."""
 LONGEST_NAME = 255
+LONGEST_TOPIC_NAME = 1024
+"""Maximum octets of the name of a topic permission, which holds two names."""
 LONGEST_PATTERN = 4096
 LONGEST_DESCRIPTION = 4096
 MOST_TAGS = 64
@@ -95,6 +109,11 @@ class Directory:
         """By virtual host and user."""
         self.policies: dict[tuple[str, str], Policy] = {}
         """By virtual host and name."""
+        self.operator_policies: dict[tuple[str, str], Policy] = {}
+        self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
+        """By virtual host and user, then by exchange."""
+        self.vhost_limits: dict[str, Value] = {}
+        self.user_limits: dict[str, Value] = {}
         self.upstreams: dict[tuple[str, str], Upstream] = {}
         """By virtual host and name."""
         self.agents: dict[tuple[str, str], FederationAgent] = {}
@@ -146,12 +165,17 @@ class Directory:
             case "permission":
                 self.permissions[vhost, name] = Permission(*(str(value.get(p, "")) for p in PERMISSIONS))
             case "policy":
-                priority, definition = value.get("priority"), value.get("definition")
-                self.policies[vhost, name] = Policy(
-                    name, vhost, str(value.get("pattern", "")), str(value.get("apply-to", "all")),
-                    priority if isinstance(priority, int) else 0,
-                    definition if isinstance(definition, Mapping) else {},
-                )  # fmt: skip
+                self.policies[vhost, name] = _policy_of(vhost, name, value)
+            case "operator-policy":
+                self.operator_policies[vhost, name] = _policy_of(vhost, name, value)
+            case "topic-permission":
+                user, exchange = parts_of_topic(name)
+                patterns = TopicPermission(*(str(value.get(what, "")) for what in TOPICAL))
+                self.topic_permissions.setdefault((vhost, user), {})[exchange] = patterns
+            case "vhost-limits":
+                self.vhost_limits[vhost] = value
+            case "user-limits":
+                self.user_limits[name] = value
 
     def delete(self, kind: str, vhost: str, name: str) -> bool:
         """Delete an entry. Idempotent; returns whether it existed."""
@@ -167,11 +191,10 @@ class Directory:
             self.seen.get((vhost, at.exchange), {}).pop(at, None)
             return True
         self.generation += 1
+        named = self._named(kind)
+        if named is not None:
+            named.pop((vhost, name), None)
         match kind:
-            case "federation-upstream":
-                self.upstreams.pop((vhost, name), None)
-            case "federation-agent":
-                self.agents.pop((vhost, name), None)
             case "federation-home":
                 self.home = NO_HOME
             case "vhost":
@@ -179,11 +202,27 @@ class Directory:
                 self.vhosts.setdefault(ROOT, "")
             case "user":
                 self.users.pop(name, None)
-            case "permission":
-                self.permissions.pop((vhost, name), None)
-            case "policy":
-                self.policies.pop((vhost, name), None)
+            case "topic-permission":
+                self._forget_topic(vhost, *parts_of_topic(name))
+            case "vhost-limits":
+                self.vhost_limits.pop(vhost, None)
+            case "user-limits":
+                self.user_limits.pop(name, None)
         return True
+
+    def _named(self, kind: str) -> dict[tuple[str, str], Any] | None:
+        """The entries of this kind, if they go by virtual host and name."""
+        found: dict[str, dict[tuple[str, str], Any]] = {
+            PERMISSION: self.permissions, POLICY: self.policies, OPERATOR_POLICY: self.operator_policies,
+            UPSTREAM: self.upstreams, AGENT: self.agents,
+        }  # fmt: skip
+        return found.get(kind)
+
+    def _forget_topic(self, vhost: str, user: str, exchange: str) -> None:
+        of_user = self.topic_permissions.get((vhost, user), {})
+        of_user.pop(exchange, None)
+        if not of_user:
+            self.topic_permissions.pop((vhost, user), None)
 
     def apply(self, record: EntryPut | EntryDelete) -> None:
         if isinstance(record, EntryPut):
@@ -204,6 +243,12 @@ class Directory:
         of_it: list[Key] = []
         if change.kind == USER:
             of_it = [(PERMISSION, vhost, user) for vhost, user in self.permissions if user == change.name]
+            of_it += [
+                (TOPIC_PERMISSION, vhost, topic_name(user, exchange))
+                for (vhost, user), of_user in self.topic_permissions.items() if user == change.name
+                for exchange in of_user
+            ]  # fmt: skip
+            of_it.append((USER_LIMITS, "", change.name))
         elif change.kind == VHOST:
             of_it = [other for other in self._values if other[1] == change.name]
         elif change.kind == UPSTREAM:
@@ -225,25 +270,46 @@ class Directory:
             dict(self.vhosts), dict(self.users), dict(self.permissions)
         )  # fmt: skip
         same.policies, same._values = dict(self.policies), dict(self._values)
+        same.operator_policies = dict(self.operator_policies)
+        same.topic_permissions = {key: dict(of_user) for key, of_user in self.topic_permissions.items()}
+        same.vhost_limits, same.user_limits = dict(self.vhost_limits), dict(self.user_limits)
         same.upstreams, same.agents = dict(self.upstreams), dict(self.agents)
         same.cursors, same.home = dict(self.cursors), self.home
         same.seen = {key: dict(of_it) for key, of_it in self.seen.items()}
         return same
 
-    def policy_for(self, vhost: str, name: str, what: str) -> Policy | None:
-        """The policy that applies to a queue or exchange: the matching one of highest priority.
+    def limit(self, kind: str, of: str, key: str) -> int | None:
+        """The limit `key` of a virtual host or a user (`kind`); None: it has none."""
+        found = self.vhost_limits if kind == VHOST_LIMITS else self.user_limits
+        most = found[of].get(key) if of in found else None
+        return most if isinstance(most, int) and most >= 0 else None
+
+    def policy_for(self, vhost: str, name: str, what: str, *, by_operator: bool = False) -> Policy | None:
+        """The policy, or operator policy, that applies to a queue or exchange: the matching one of highest
+        priority.
 
         `what`: "queues" or "exchanges". Among equal priorities, the smallest name wins.
         """
-        return next((policy for policy in self.ranked(vhost, what) if policy.matches(name)), None)
+        ranked = self.ranked(vhost, what, by_operator=by_operator)
+        return next((policy for policy in ranked if policy.matches(name)), None)
 
-    def ranked(self, vhost: str, what: str) -> list[Policy]:
+    def ranked(self, vhost: str, what: str, *, by_operator: bool = False) -> list[Policy]:
         """All policies for `what`. The first one that matches a name applies."""
+        every = self.operator_policies if by_operator else self.policies
         found = [
-            policy for policy in self.policies.values()
+            policy for policy in every.values()
             if policy.vhost == vhost and what in APPLY_TO[policy.apply_to]
         ]  # fmt: skip
         return sorted(found, key=lambda policy: (-policy.priority, policy.name))
+
+
+def _policy_of(vhost: str, name: str, value: Value) -> Policy:
+    priority, definition = value.get("priority"), value.get("definition")
+    return Policy(
+        name, vhost, str(value.get("pattern", "")), str(value.get("apply-to", "all")),
+        priority if isinstance(priority, int) else 0,
+        definition if isinstance(definition, Mapping) else {},
+    )  # fmt: skip
 
 
 # -- checks
@@ -261,8 +327,8 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
     where = f"{record.kind} {record.name!r:.300}"
     if record.kind not in KINDS:
         raise EntryFault(f"{record.kind!r:.80} is no kind of entry")
-    _check_name(record.name, where)
-    if record.kind in (USER, VHOST, HOME):
+    _check_name(record.name, where, LONGEST_TOPIC_NAME if record.kind == TOPIC_PERMISSION else LONGEST_NAME)
+    if record.kind in (USER, VHOST, HOME, USER_LIMITS):
         if record.vhost:
             raise EntryFault(f"{where}: a {record.kind} is of no virtual host")
     elif record.vhost not in directory.vhosts:
@@ -271,6 +337,8 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
         VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy,
         UPSTREAM: _check_federation, AGENT: _check_federation, CURSOR: _check_federation,
         SEEN: _check_federation, HOME: _check_federation,
+        TOPIC_PERMISSION: _check_topic_permission, OPERATOR_POLICY: _check_operator_policy,
+        VHOST_LIMITS: _check_vhost_limits, USER_LIMITS: _check_user_limits,
     }[record.kind]  # fmt: skip
     check(record.value, where)
     try:
@@ -279,10 +347,24 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
         raise EntryFault(f"{where}: it has what cannot be stored: {error}") from None
     if octets > LARGEST:
         raise EntryFault(f"{where}: it takes {octets} octets, and {LARGEST} are the most")
-    if record.kind == PERMISSION and record.name not in directory.users:
-        raise EntryFault(f"permission for {record.name!r:.300}: there is no such user")
+    _check_whose(directory, record, where)
     if fault := _federation_fault(directory, record):
         raise EntryFault(f"{where}: {fault}")
+
+
+def _check_whose(directory: Directory, record: EntryPut, where: str) -> None:
+    """Check that the entry's user exists, and that its name is one of its kind."""
+    if record.kind == VHOST_LIMITS and record.name != LIMITS_NAME:
+        raise EntryFault(f"{where}: the limits of a virtual host have the name '{LIMITS_NAME}'")
+    if record.kind not in (PERMISSION, TOPIC_PERMISSION, USER_LIMITS):
+        return
+    user = record.name
+    if record.kind == TOPIC_PERMISSION:
+        user, exchange = parts_of_topic(record.name)
+        if not exchange or topic_name(user, exchange) != record.name:
+            raise EntryFault(f"{where}: its name is not that of a user and an exchange")
+    if user not in directory.users:
+        raise EntryFault(f"{record.kind} for {user!r:.300}: there is no such user")
 
 
 def _octets(text: str, where: str) -> int:
@@ -293,10 +375,10 @@ def _octets(text: str, where: str) -> int:
         raise EntryFault(f"{where} is not Unicode") from None
 
 
-def _check_name(name: str, where: str) -> None:
+def _check_name(name: str, where: str, most: int) -> None:
     octets = _octets(name, f"{where}: its name")
-    if not 0 < octets <= LONGEST_NAME:
-        raise EntryFault(f"{where}: a name has 1 to {LONGEST_NAME} octets, not {octets}")
+    if not 0 < octets <= most:
+        raise EntryFault(f"{where}: a name has 1 to {most} octets, not {octets}")
     if not name.isprintable():
         raise EntryFault(f"{where}: its name has characters that cannot be printed")
 
@@ -363,7 +445,41 @@ def _check_permission(value: Value, where: str) -> None:
         _check_pattern(value.get(what), f"{where}: {what}")
 
 
+def _check_topic_permission(value: Value, where: str) -> None:
+    _check_keys(value, TOPICAL, where)
+    for what in TOPICAL:
+        _check_pattern(value.get(what), f"{where}: {what}")
+
+
+def _check_vhost_limits(value: Value, where: str) -> None:
+    _check_limits(value, LIMITS[VHOST_LIMITS], where)
+
+
+def _check_user_limits(value: Value, where: str) -> None:
+    _check_limits(value, LIMITS[USER_LIMITS], where)
+
+
+def _check_limits(value: Value, known: tuple[str, ...], where: str) -> None:
+    _check_keys(value, known, where)
+    if not value:
+        raise EntryFault(f"{where}: limits are at least one of {', '.join(known)}")
+    for key, most in value.items():
+        if type(most) is not int or not -(2**31) <= most < 2**31:
+            raise EntryFault(f"{where}: {key} is a whole number, negative for no limit, not {most!r:.80}")
+
+
 def _check_policy(value: Value, where: str) -> None:
+    if (fault := policy_fault(_checked_policy(value, where))) is not None:
+        raise EntryFault(f"{where}: definition: {fault}")
+
+
+def _check_operator_policy(value: Value, where: str) -> None:
+    if (fault := operator_fault(_checked_policy(value, where))) is not None:
+        raise EntryFault(f"{where}: definition: {fault}")
+
+
+def _checked_policy(value: Value, where: str) -> Mapping[str, object]:
+    """Its definition, which is not checked yet."""
     _check_keys(value, ("pattern", "apply-to", "priority", "definition"), where)
     _check_pattern(value.get("pattern"), f"{where}: pattern")
     apply_to, priority = value.get("apply-to", "all"), value.get("priority", 0)
@@ -374,8 +490,7 @@ def _check_policy(value: Value, where: str) -> None:
     definition = value.get("definition")
     if not isinstance(definition, Mapping) or not definition:
         raise EntryFault(f"{where}: definition is a table with at least one key")
-    if (fault := policy_fault(definition)) is not None:
-        raise EntryFault(f"{where}: definition: {fault}")
+    return definition
 
 
 def _check_pattern(pattern: object, where: str) -> None:

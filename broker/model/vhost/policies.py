@@ -18,7 +18,7 @@ from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import PEERS, Exchange
 from broker.model.vhost.directory import Directory
-from broker.model.vhost.policy_rules import ALTERNATE, QUEUE_KEYS
+from broker.model.vhost.policy_rules import ALTERNATE, QUEUE_KEYS, merged, smaller
 from broker.model.vhost.topology import Topology
 
 Arguments = Mapping[str, object]
@@ -30,17 +30,16 @@ QUEUES, EXCHANGES = "queues", "exchanges"
 
 def rules_under(arguments: Arguments, definition: Arguments) -> QueueRules:
     """The rules of a queue with these arguments under this policy definition. Invalid values are ignored."""
-    merged = dict(arguments)
+    together = dict(arguments)
     for key, argument in QUEUE_KEYS.items():
         if key not in definition or value_fault(argument, asked := definition[key]) is not None:
             continue
         own = arguments.get(argument)
         if own is None or value_fault(argument, own) is not None:
-            merged[argument] = asked
+            together[argument] = asked
         elif isinstance(own, int) and isinstance(asked, int):
-            # A negative delivery limit means none, so the other value applies.
-            merged[argument] = max(own, asked) if min(own, asked) < 0 else min(own, asked)
-    return rules_of(merged)
+            together[argument] = smaller(own, asked)
+    return rules_of(together)
 
 
 def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
@@ -58,23 +57,30 @@ def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
 def apply_to_all(host: Topology) -> None:
     """Apply the current policies to all queues and exchanges. Cheap where the policy is unchanged."""
     matching = Matching()
-    plain: dict[str, QueueRules] = {}
-    of_queues = host.shared.directory.ranked(host.name, QUEUES)
+    plain: dict[tuple[str, str], QueueRules] = {}
+    directory = host.shared.directory
+    of_queues = directory.ranked(host.name, QUEUES)
+    of_operators = directory.ranked(host.name, QUEUES, by_operator=True)
     changed = False
     for queue in host.queues.values():
-        policy = _policy_of(queue, of_queues, matching)
-        if policy is not queue.ruled_by:
-            changed |= _set_queue_policy(host, queue, policy, plain)
-    of_exchanges = host.shared.directory.ranked(host.name, EXCHANGES)
+        policies = _policy_of(queue, of_queues, matching), _policy_of(queue, of_operators, matching)
+        if policies[0] is not queue.ruled_by or policies[1] is not queue.operated_by:
+            changed |= _set_queue_policy(host, queue, policies, plain)
+    of_exchanges = directory.ranked(host.name, EXCHANGES)
     for exchange in host.exchanges.values():
         changed |= _set_exchange_policy(exchange, _first_match(of_exchanges, exchange.name, matching))
     if changed:
         host._changed()
-    for policy in {policy.name: policy for policy in (*of_queues, *of_exchanges)}.values():
+    _warn_of(host, {policy.name: policy for policy in (*of_queues, *of_exchanges)}, "policy", matching)
+    _warn_of(host, {policy.name: policy for policy in of_operators}, "operator policy", matching)
+
+
+def _warn_of(host: Topology, policies: Mapping[str, Policy], kind: str, matching: Matching) -> None:
+    for policy in policies.values():
         names = matching.given_up.get(policy.pattern)
         if names is not None:
             host.shared.warn(
-                f"policy '{policy.name}' in vhost '{host.name}': its pattern reached the match limit for "
+                f"{kind} '{policy.name}' in vhost '{host.name}': its pattern reached the match limit for "
                 f"{len(names)} names, such as '{min(names)}', and does not match them; set a simpler pattern"
             )
 
@@ -84,9 +90,11 @@ def apply_to_new(host: Topology, made: Queue | Exchange) -> None:
     if isinstance(made, Queue):
         if is_link(made.name):
             return
-        policy = host.shared.directory.policy_for(host.name, made.name, QUEUES)
-        if policy is not None:
-            _set_queue_policy(host, made, policy, {})
+        directory = host.shared.directory
+        policy = directory.policy_for(host.name, made.name, QUEUES)
+        by_operator = directory.policy_for(host.name, made.name, QUEUES, by_operator=True)
+        if policy is not None or by_operator is not None:
+            _set_queue_policy(host, made, (policy, by_operator), {})
     else:
         _set_exchange_policy(made, host.shared.directory.policy_for(host.name, made.name, EXCHANGES))
 
@@ -111,23 +119,31 @@ def _first_match(ranked: Sequence[Policy], name: str, matching: Matching) -> Pol
     return None
 
 
+def definition_of(policy: Policy | None, by_operator: Policy | None) -> Arguments:
+    """The definition in force: of a policy and an operator policy together."""
+    definition: Arguments = {} if policy is None else policy.definition
+    return definition if by_operator is None else merged(definition, by_operator.definition)
+
+
 def _set_queue_policy(
-    host: Topology, queue: Queue, policy: Policy | None, plain: dict[str, QueueRules]
+    host: Topology,
+    queue: Queue,
+    policies: tuple[Policy | None, Policy | None],
+    plain: dict[tuple[str, str], QueueRules],
 ) -> bool:
-    """Set a queue's policy. Returns whether its rules changed. `plain`: rules of queues without arguments, by
-    policy.
+    """Set a queue's policy and operator policy. Returns whether its rules changed. `plain`: rules of queues
+    without arguments, by the names of both.
 
     If the expiry changed, the time without use begins again (as in RabbitMQ).
     """
-    queue.ruled_by = policy
-    definition = {} if policy is None else policy.definition
-    name = "" if policy is None else policy.name
+    policy, by_operator = queue.ruled_by, queue.operated_by = policies
+    names = "" if policy is None else policy.name, "" if by_operator is None else by_operator.name
     if queue.arguments:
-        rules = rules_under(queue.arguments, definition)
-    elif (known := plain.get(name)) is not None:
+        rules = rules_under(queue.arguments, definition_of(policy, by_operator))
+    elif (known := plain.get(names)) is not None:
         rules = known
     else:
-        rules = plain[name] = rules_under({}, definition)
+        rules = plain[names] = rules_under({}, definition_of(policy, by_operator))
     before = queue.rules
     if rules == before:
         return False

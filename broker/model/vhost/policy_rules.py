@@ -47,6 +47,13 @@ WITHOUT_EFFECT = frozenset((
     "dead-letter-strategy", "target-group-size",
 ))  # fmt: skip
 """RabbitMQ keys without effect here: a pair replicates every queue, or has no such feature."""
+SMALLER = frozenset((
+    "message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "max-in-memory-length",
+    "max-in-memory-bytes",
+))  # fmt: skip
+"""Of these the smaller holds, if both a policy and an operator policy give one."""
+OPERATOR_KEYS = SMALLER | {"overflow", "queue-version"}
+"""What an operator policy may give, as in RabbitMQ. All are of queues."""
 
 
 DEEPEST = 32
@@ -63,6 +70,30 @@ def policy_fault(definition: Mapping[str, object]) -> str | None:
         if fault is not None:
             return f"{key:.80}: {fault}"
     return None
+
+
+def operator_fault(definition: Mapping[str, object]) -> str | None:
+    """The same of an operator policy."""
+    for key in definition:
+        if key not in OPERATOR_KEYS:
+            return f"{key:.80}: no operator policy has such a key; it has {', '.join(sorted(OPERATOR_KEYS))}"
+    return policy_fault(definition)
+
+
+def merged(definition: Mapping[str, object], by_operator: Mapping[str, object]) -> Mapping[str, object]:
+    """What a policy and an operator policy give together: of limits the smaller, else the operator's. An
+    invalid value of the policy does not count."""
+    found = {**definition, **by_operator}
+    for key in SMALLER.intersection(definition, by_operator):
+        own, asked = definition[key], by_operator[key]
+        if isinstance(own, int) and isinstance(asked, int) and _value_fault(key, own) is None:
+            found[key] = smaller(own, asked)
+    return found
+
+
+def smaller(one: int, other: int) -> int:
+    """Of two limits. A negative delivery limit means none, so the other one holds."""
+    return max(one, other) if min(one, other) < 0 else min(one, other)
 
 
 def wrong_value(definition: Mapping[str, object]) -> tuple[str, str] | None:

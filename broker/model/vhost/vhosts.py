@@ -25,7 +25,7 @@ from broker.model.routing.exchange import Exchange
 from broker.model.statistics import Counts, sum_of
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
-from broker.model.vhost.directory import POLICY, SCOPE, TAKING, VHOST, check_change
+from broker.model.vhost.directory import OPERATOR_POLICY, POLICY, SCOPE, TAKING, VHOST, check_change
 from broker.model.vhost.federation_entries import CURSOR, HOME, SEEN, Cursor, Home, SeenAt, seen_name
 from broker.model.vhost.fingerprint import definitions_of, fingerprint_of
 from broker.model.vhost.policies import apply_to_all, policy_names
@@ -270,7 +270,7 @@ class VirtualHosts(Shared):
             raise InternalError("the directory was changed while not serving")
         for record in records:
             self._change(record)
-        if any(record.kind == POLICY for record in records):
+        if any(record.kind in (POLICY, OPERATOR_POLICY) for record in records):
             for vhost in self:
                 apply_to_all(vhost)
         return SCOPE if records else Scope.NONE
