@@ -1,5 +1,5 @@
-"""`understudy vhost|user|permission|policy`: virtual hosts, users, their permissions, and rules for queues by
-name.
+"""`understudy vhost|user|permission|policy`: virtual hosts, users, their permissions and limits, and rules
+for queues by name.
 
 The pair itself keeps them, on every node. Users of a node's configuration file belong to that node, and are
 only listed here. Each command finds the primary, whichever node it is given. It returns when the change is on
@@ -14,7 +14,10 @@ from typing import Any
 
 import click
 
+from broker.model.vhost.directory import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
 from broker.model.vhost.policy_rules import without_effect
+from broker.security.topic_permissions import topic_name
+from ha.adapter.management.directory_changes import OPERATOR_COMPONENT
 from understudy import codes
 from understudy.cli.options import Failed, Wrong, broker_options, given_password, stdin_option
 from understudy.cli.primary import PrimaryBroker, vhost_option
@@ -38,9 +41,11 @@ def vhost() -> None:
 @vhost.command("list")
 @broker_options
 def list_vhosts(**broker: Any) -> None:
-    """Show the virtual hosts."""
+    """Show the virtual hosts, with their limits."""
     node = PrimaryBroker(**broker)
-    node.show("vhosts", node.listing("vhosts"))
+    limits = {line["vhost"]: line["value"] for line in _parameters(node, VHOST_LIMITS)}
+    lines = [line | {"limits": _shown(limits.get(line["name"], {}))} for line in node.listing("vhosts")]
+    node.show("vhosts", lines)
 
 
 @vhost.command("add")
@@ -74,12 +79,59 @@ def delete_vhost(name: str, yes: bool, **broker: Any) -> None:
         node.nothing(f"virtual host {name!r}")
 
 
+_CONNECTIONS = click.option(
+    "--max-connections", type=int, help="Most connections of clients; negative for no limit."
+)
+_CLEAR = click.option("--clear", is_flag=True, help="Remove all limits first.")
+
+
+@vhost.command("limit")
+@click.argument("name")
+@_CONNECTIONS
+@click.option("--max-queues", type=int, help="Most queues; negative for no limit.")
+@_CLEAR
+@broker_options
+def limit_vhost(
+    name: str, max_connections: int | None, max_queues: int | None, clear: bool, **broker: Any
+) -> None:
+    """Set limits of virtual host NAME. What is there stays, and counts; more is refused. Other limits stay as
+    they are.
+    """
+    node = PrimaryBroker(**broker)
+    wanted = {"max-connections": max_connections, "max-queues": max_queues}
+    found = [line["value"] for line in _parameters(node, VHOST_LIMITS) if line["vhost"] == name]
+    _limit(node, (VHOST_LIMITS, name, LIMITS_NAME), found, wanted, f"virtual host {name!r}", clear=clear)
+
+
+def _limit(
+    node: PrimaryBroker, key: tuple[str, str, str], found: list[dict[str, int]],
+    wanted: dict[str, int | None], whose: str, *, clear: bool,
+) -> None:  # fmt: skip
+    """`key`: kind, virtual host and name of the entry. `found`: its value, if it exists."""
+    asked = {name: most for name, most in wanted.items() if most is not None}
+    if not asked and not clear:
+        raise Wrong(f"name a limit: {', '.join(f'--{name}' for name in wanted)}; or --clear")
+    value = asked if clear or not found else {**found[0], **asked}
+    if value:
+        node.change("put", *key, value, f"{whose} has {_shown(value)}")
+    elif not node.change("delete", *key, {}, f"{whose} has no limits"):
+        node.nothing(f"limit of {whose}")
+
+
+def _shown(limits: dict[str, int]) -> str:
+    return ", ".join(f"{name} {most}" for name, most in sorted(limits.items()))
+
+
+def _parameters(node: PrimaryBroker, component: str) -> list[dict[str, Any]]:
+    return [line for line in node.listing("parameters") if line["component"] == component]
+
+
 # -- users
 
 
 @click.group()
 def user() -> None:
-    """Users who may log in on every node: list, add and delete them, change passwords and tags.
+    """Users who may log in on every node: list, add and delete them, change passwords, tags and limits.
 
     A new user may do nothing until `understudy permission set`. Users of the configuration file may do
     everything, are changed there (`understudy passwd`), and are listed with source "configuration".
@@ -89,13 +141,14 @@ def user() -> None:
 @user.command("list")
 @broker_options
 def list_users(**broker: Any) -> None:
-    """Show the users and their tags."""
+    """Show the users, their tags and limits."""
     node = PrimaryBroker(**broker)
     lines = [
         {
             "name": line["name"], "tags": line["tags"],
             "source": "configuration" if line.get("configured") else "stored",
             "login": "yes" if line.get("configured") or line.get("password_hash") else "no password",
+            "limits": _shown(line.get("limits", {})),
         }
         for line in node.listing("users")
     ]  # fmt: skip
@@ -142,6 +195,26 @@ def change_tags(name: str, tags: tuple[str, ...], **broker: Any) -> None:
     said = ", ".join(sorted(set(tags))) or "no tags"
     value = {"password_hash": _hash_of(known), "tags": sorted(set(tags))}
     node.change("put", "user", "", name, value, f"user {name!r} has {said}")
+
+
+@user.command("limit")
+@click.argument("name")
+@_CONNECTIONS
+@click.option(
+    "--max-channels", type=int, help="Most channels, of all its connections; negative for no limit."
+)
+@_CLEAR
+@broker_options
+def limit_user(
+    name: str, max_connections: int | None, max_channels: int | None, clear: bool, **broker: Any
+) -> None:
+    """Set limits of user NAME. What is open stays, and counts; more is refused. Other limits stay as they
+    are.
+    """
+    node = PrimaryBroker(**broker)
+    known = _stored(node, name).get("limits", {})
+    wanted = {"max-connections": max_connections, "max-channels": max_channels}
+    _limit(node, (USER_LIMITS, "", name), [known] if known else [], wanted, f"user {name!r}", clear=clear)
 
 
 @user.command("delete")
@@ -222,7 +295,52 @@ def clear_permission(user_name: str, vhost: str, **broker: Any) -> None:
         node.nothing(f"permission of {user_name!r} in {vhost!r}")
 
 
+@permission.command("list-topic")
+@broker_options
+def list_topic_permissions(**broker: Any) -> None:
+    """Show the topic permissions of all stored users."""
+    node = PrimaryBroker(**broker)
+    node.show("topic permissions", node.listing("topic_permissions"))
+
+
+@permission.command("set-topic")
+@click.argument("user_name", metavar="USER")
+@click.argument("exchange")
+@click.argument("write")
+@click.argument("read")
+@vhost_option
+@broker_options
+def set_topic_permission(
+    user_name: str, exchange: str, write: str, read: str, vhost: str, **broker: Any
+) -> None:
+    """Let USER publish to topic EXCHANGE only with routing keys that match WRITE, and bind only READ.
+
+    In both, {username} and {vhost} stand for the names. USER needs its ordinary permission besides.
+    """
+    node = PrimaryBroker(**broker)
+    done = f"{user_name!r} has this topic permission for {exchange!r} in {vhost!r}"
+    value = {"write": write, "read": read}
+    node.change("put", "topic-permission", vhost, topic_name(user_name, exchange), value, done)
+
+
+@permission.command("clear-topic")
+@click.argument("user_name", metavar="USER")
+@click.argument("exchange")
+@vhost_option
+@broker_options
+def clear_topic_permission(user_name: str, exchange: str, vhost: str, **broker: Any) -> None:
+    """Remove USER's topic permission for EXCHANGE: any routing key is allowed again."""
+    node = PrimaryBroker(**broker)
+    name, what = topic_name(user_name, exchange), f"topic permission of {user_name!r} for {exchange!r}"
+    if not node.change("delete", "topic-permission", vhost, name, {}, f"no {what} in {vhost!r}"):
+        node.nothing(f"{what} in {vhost!r}")
+
+
 # -- policies
+
+_operator = click.option(
+    "--operator", is_flag=True, help="Operator policies: limits on what policies and clients ask for."
+)
 
 
 @click.group()
@@ -231,13 +349,21 @@ def policy() -> None:
 
 
 @policy.command("list")
+@_operator
 @broker_options
-def list_policies(**broker: Any) -> None:
+def list_policies(operator: bool, **broker: Any) -> None:
     """Show the policies."""
     node = PrimaryBroker(**broker)
-    lines = node.listing("policies")
+    if operator:
+        lines = [
+            {"vhost": line["vhost"], "name": line["name"], **line["value"]}
+            for line in _parameters(node, OPERATOR_COMPONENT)
+        ]
+    else:
+        lines = node.listing("policies")
     shown = [line | {"definition": json.dumps(line["definition"])} for line in lines]
-    node.show("policies", lines if broker["form"] == "json" else shown)
+    kind = "operator policies" if operator else "policies"
+    node.show(kind, lines if broker["form"] == "json" else shown)
 
 
 @policy.command("set")
@@ -252,17 +378,22 @@ def list_policies(**broker: Any) -> None:
     show_default=True,
     help="Of the policies that match, the highest priority applies.",
 )
+@_operator
 @vhost_option
 @broker_options
 def set_policy(
-    name: str, pattern: str, definition: str, apply_to: str, priority: int, vhost: str, **broker: Any
-) -> None:
+    name: str, pattern: str, definition: str, apply_to: str, priority: int, operator: bool, vhost: str,
+    **broker: Any,
+) -> None:  # fmt: skip
     """Set policy NAME for names that match PATTERN. DEFINITION is JSON, such as '{"max-length": 1000}'.
 
     Keys: message-ttl, expires, max-length, max-length-bytes, overflow, dead-letter-exchange,
     dead-letter-routing-key; for exchanges alternate-exchange, federation-upstream,
     federation-upstream-pattern and federation-upstream-set (all). Other keys of RabbitMQ's are stored and
     have no effect.
+
+    An operator policy has of these message-ttl, expires, max-length, max-length-bytes, delivery-limit and
+    overflow. Queues have both: of numbers the smaller, else the operator's.
     """
     try:
         asked = read_json(definition.encode(errors="surrogateescape"))
@@ -272,17 +403,25 @@ def set_policy(
         raise Wrong("DEFINITION is not a JSON object")
     value = {"pattern": pattern, "apply-to": apply_to, "priority": priority, "definition": asked}
     node = PrimaryBroker(**broker)
-    node.change("put", "policy", vhost, name, value, f"policy {name!r} is set in {vhost!r}")
+    kind, noun = _kind(operator)
+    node.change("put", kind, vhost, name, value, f"{noun} {name!r} is set in {vhost!r}")
     for key in without_effect(asked):
         click.echo(f"understudy: {key} is kept, and has no effect here", err=True)
 
 
+def _kind(operator: bool) -> tuple[str, str]:
+    """The kind of entry, and its noun."""
+    return ("operator-policy", "operator policy") if operator else ("policy", "policy")
+
+
 @policy.command("clear")
 @click.argument("name")
+@_operator
 @vhost_option
 @broker_options
-def clear_policy(name: str, vhost: str, **broker: Any) -> None:
+def clear_policy(name: str, operator: bool, vhost: str, **broker: Any) -> None:
     """Remove policy NAME. Its queues and exchanges use another matching policy, or their own arguments."""
     node = PrimaryBroker(**broker)
-    if not node.change("delete", "policy", vhost, name, {}, f"policy {name!r} is deleted from {vhost!r}"):
-        node.nothing(f"policy {name!r} in {vhost!r}")
+    kind, noun = _kind(operator)
+    if not node.change("delete", kind, vhost, name, {}, f"{noun} {name!r} is deleted from {vhost!r}"):
+        node.nothing(f"{noun} {name!r} in {vhost!r}")

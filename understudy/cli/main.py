@@ -53,12 +53,16 @@ _COMMANDS = {
         "definitions",
         "Export and import users, policies, queues, exchanges and bindings, in RabbitMQ's JSON.",
     ),
-    "vhost": ("understudy.cli.directory", "vhost", "Virtual hosts: list, add and delete them."),
-    "user": ("understudy.cli.directory", "user", "Users of the pair: list, add, delete, passwords, tags."),
+    "vhost": ("understudy.cli.directory", "vhost", "Virtual hosts: list, add, limit and delete them."),
+    "user": (
+        "understudy.cli.directory",
+        "user",
+        "Users of the pair: list, add, delete, passwords, tags, limits.",
+    ),
     "permission": (
         "understudy.cli.directory",
         "permission",
-        "Permissions of stored users: list, set and clear them.",
+        "Permissions of stored users, for names and topics: list, set and clear them.",
     ),
     "policy": (
         "understudy.cli.directory",
@@ -110,6 +114,12 @@ _OF_RABBITMQCTL = {
     "change_password": "user password", "set_user_tags": "user tags", "list_vhosts": "vhost list",
     "add_vhost": "vhost add", "delete_vhost": "vhost delete", "list_permissions": "permission list",
     "set_permissions": "permission set", "clear_permissions": "permission clear",
+    "list_topic_permissions": "permission list-topic", "set_topic_permissions": "permission set-topic",
+    "clear_topic_permissions": "permission clear-topic", "set_user_limits": "user limit",
+    "clear_user_limits": "user limit --clear", "list_user_limits": "user list",
+    "set_vhost_limits": "vhost limit", "clear_vhost_limits": "vhost limit --clear",
+    "list_vhost_limits": "vhost list", "list_operator_policies": "policy list --operator",
+    "set_operator_policy": "policy set --operator", "clear_operator_policy": "policy clear --operator",
     "list_policies": "policy list", "set_policy": "policy set", "clear_policy": "policy clear",
     "hash_password": "passwd",
 }  # fmt: skip

@@ -23,14 +23,14 @@ from amqp.exceptions import AMQPError, ChannelError
 from broker.amqp091.codec.fields import write_table
 from broker.model.octets import as_octets
 from understudy.client_tls import tls_of
-from understudy.definitions.entries import Entry
+from understudy.definitions.entries import PLURALS, Entry
 from understudy.definitions.parse import BindingDefinition, ExchangeDefinition, QueueDefinition
 from understudy.definitions.plan import ImportPlan, Item, key_of, kind_of, name_of
 from understudy.management import TooLarge, Unreachable, ask
 from understudy.shared.addresses import HostPort
 from understudy.shared.text import shown
 
-ENTRIES = ("vhosts", "users", "permissions", "policies", "upstreams", "agents")
+ENTRIES = tuple(PLURALS.values())
 DECLARED = ("exchanges", "queues", "bindings")
 KINDS = (*ENTRIES, *DECLARED)
 BATCH = 200

@@ -16,11 +16,15 @@ from broker.model.history.records import EntryPut
 from broker.model.values import ROOT
 from broker.model.vhost.directory import (
     KINDS,
+    OPERATOR_POLICY,
     PERMISSION,
     PERMISSIONS,
     POLICY,
+    TOPIC_PERMISSION,
     USER,
+    USER_LIMITS,
     VHOST,
+    VHOST_LIMITS,
     Directory,
     EntryFault,
     check_entry,
@@ -28,11 +32,14 @@ from broker.model.vhost.directory import (
 from broker.model.vhost.federation_entries import AGENT, AT, UPSTREAM
 from broker.model.vhost.policy_rules import without_effect, wrong_value
 from broker.security.password_hashes import RABBIT, is_argon2, rabbit_hash
+from broker.security.topic_permissions import TOPICAL, topic_name
+from ha.adapter.management.directory_changes import OPERATOR_COMPONENT
 from understudy.definitions.parse import (
     Definitions,
     ParameterDefinition,
     PermissionDefinition,
     PolicyDefinition,
+    TopicPermissionDefinition,
     UserDefinition,
     VhostDefinition,
 )
@@ -41,11 +48,14 @@ from understudy.definitions.strict_json import DefinitionsError, pointer
 from understudy.definitions.unsupported import LeftOut, left
 
 PLURALS = {
-    VHOST: "vhosts", USER: "users", PERMISSION: "permissions", POLICY: "policies",
-    UPSTREAM: "upstreams", AGENT: "agents",
+    VHOST: "vhosts", USER: "users", PERMISSION: "permissions", TOPIC_PERMISSION: "topic_permissions",
+    USER_LIMITS: "user_limits", VHOST_LIMITS: "vhost_limits", POLICY: "policies",
+    OPERATOR_POLICY: "operator_policies", UPSTREAM: "upstreams", AGENT: "agents",
 }  # fmt: skip
 NOUNS = {
-    "vhosts": "virtual host", "users": "user", "permissions": "permission", "policies": "policy",
+    "vhosts": "virtual host", "users": "user", "permissions": "permission",
+    "topic_permissions": "topic permission", "user_limits": "limit of a user",
+    "vhost_limits": "limit of a virtual host", "policies": "policy", "operator_policies": "operator policy",
     "upstreams": "upstream", "agents": "agent", "exchanges": "exchange", "queues": "queue",
     "bindings": "binding",
 }  # fmt: skip
@@ -71,7 +81,10 @@ class Entry:
         return self.vhost, self.name
 
 
-_Item = VhostDefinition | UserDefinition | PermissionDefinition | PolicyDefinition | ParameterDefinition
+_Item = (
+    VhostDefinition | UserDefinition | PermissionDefinition | TopicPermissionDefinition | PolicyDefinition
+    | ParameterDefinition
+)  # fmt: skip
 
 
 def entry_of(item: _Item) -> Entry:
@@ -84,13 +97,26 @@ def entry_of(item: _Item) -> Entry:
         case PermissionDefinition():
             expressions = {what: getattr(item, what) for what in PERMISSIONS}
             return Entry(PERMISSION, item.vhost, item.user, expressions)
+        case TopicPermissionDefinition():
+            patterns: dict[str, Any] = {what: getattr(item, what) for what in TOPICAL}
+            return Entry(TOPIC_PERMISSION, item.vhost, topic_name(item.user, item.exchange), patterns)
         case ParameterDefinition():
-            return Entry(item.component, item.vhost, item.name, item.value)
+            return Entry(kind_of_parameter(item.component), item.vhost, item.name, item.value)
     value = {
         "pattern": item.pattern, "apply-to": item.apply_to, "priority": item.priority,
         "definition": item.definition,
     }  # fmt: skip
     return Entry(POLICY, item.vhost, item.name, value)
+
+
+def kind_of_parameter(component: str) -> str:
+    """The kind of entry of a parameter that is known here."""
+    return OPERATOR_POLICY if component == OPERATOR_COMPONENT else component
+
+
+def limits_of(user: UserDefinition) -> list[Entry]:
+    """The entry of a user's limits, if it has any."""
+    return [Entry(USER_LIMITS, "", user.name, dict(user.limits))] if user.limits else []
 
 
 def _hash_of(user: UserDefinition) -> str:
@@ -105,15 +131,17 @@ def there_of(there: Definitions) -> list[Entry]:
         *map(entry_of, there.vhosts),
         *(entry_of(user) for user in there.users if not user.configured),
         *map(entry_of, there.permissions),
+        *map(entry_of, there.topic_permissions),
+        *(entry for user in there.users if not user.configured for entry in limits_of(user)),
         *map(entry_of, there.policies),
         *map(entry_of, parameters_of(there)),
     ]
 
 
 def parameters_of(definitions: Definitions) -> list[ParameterDefinition]:
-    """Those of federation that are known here, in an order in which they can be put."""
+    """Those that are known here, in an order in which they can be put."""
     known = [parameter for parameter in definitions.parameters if parameter.is_known]
-    return sorted(known, key=lambda parameter: KINDS.index(parameter.component))
+    return sorted(known, key=lambda parameter: KINDS.index(kind_of_parameter(parameter.component)))
 
 
 def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list[LeftOut]]:
@@ -156,6 +184,12 @@ def _wanted(
     for permission in file.permissions:
         if permission.vhost in here and permission.user not in configured:
             yield entry_of(permission)
+    for topical in file.topic_permissions:
+        if topical.vhost in here and topical.user not in configured:
+            yield entry_of(topical)
+    for user in file.users:
+        if user.name not in configured:
+            yield from limits_of(user)
     for number, policy in enumerate(file.policies):
         if policy.vhost not in here:
             continue
@@ -193,8 +227,7 @@ def vhosts_of(file: Definitions, there: Definitions) -> frozenset[str]:
 
 
 def _differing(file: Definitions, configured: dict[str, UserDefinition]) -> list[LeftOut]:
-    """Users of this node's configuration that the file describes differently, and the limits of
-    other users."""
+    """Users of this node's configuration that the file describes differently."""
     tagged = [
         user.name for user in file.users
         if user.name in configured and "administrator" in {*user.tags} ^ {*configured[user.name].tags}
@@ -203,12 +236,15 @@ def _differing(file: Definitions, configured: dict[str, UserDefinition]) -> list
         p.user for p in file.permissions
         if p.user in configured and {p.configure, p.write, p.read} != _EVERYTHING
     ]  # fmt: skip
-    limited = [user.name for user in file.users if user.limits and user.name not in configured]
+    topical = [f"{p.user} on {p.exchange}" for p in file.topic_permissions if p.user in configured]
+    limited = [user.name for user in file.users if user.limits and user.name in configured]
+    everything = "users of this node's configuration may do everything"
     return [
         *left("user", tagged,
               "administrator in the file or in the configuration, not in both; stays as configured"),
-        *left("permission by pattern", narrow, "users of this node's configuration may do everything"),
-        *left("limit of a user", limited, "this broker has no such limits"),
+        *left("permission by pattern", narrow, everything),
+        *left("topic permission", topical, everything),
+        *left("limit of a user", limited, everything),
     ]  # fmt: skip
 
 
@@ -222,7 +258,7 @@ def _idle(file: Definitions, found: list[Entry]) -> list[LeftOut]:
 
     idle: defaultdict[str, list[str]] = defaultdict(list)
     for entry in found:
-        if entry.kind == POLICY:
+        if entry.kind in (POLICY, OPERATOR_POLICY):
             for key in without_effect(entry.value["definition"]):
                 idle[key].append(entry.name)
     return [

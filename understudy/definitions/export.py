@@ -22,7 +22,10 @@ _ATTEMPTS = 3
 """After so many listings spoilt by changes between pieces, everything is asked for at once."""
 _ROWS = 500
 """Objects in one piece of text."""
-_PIECES = ("vhosts", "users", "permissions", "policies", "parameters", "exchanges", "queues", "bindings")
+_PIECES = (
+    "vhosts", "users", "permissions", "topic_permissions", "policies", "parameters", "exchanges", "queues",
+    "bindings",
+)  # fmt: skip
 
 
 class ListingRefused(CodedError):
@@ -65,7 +68,7 @@ class Listing:
 
 def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """The whole document. It lists stored users, and not the users of the node's configuration."""
-    users = [{**user, "limits": {}} for user in found["users"] if not user.get("configured")]
+    users = [{"limits": {}, **user} for user in found["users"] if not user.get("configured")]
     vhosts = found.get("vhosts") or [{"name": VHOST}]
     lists = {kind: found.get(kind, []) for kind in LISTS} | {
         "users": users,
@@ -87,7 +90,17 @@ def _vhost(name: str, description: str = "", tags: Sequence[str] = ()) -> dict[s
 
 
 def _order(line: dict[str, Any]) -> tuple[str, ...]:
-    names = ("vhost", "name", "user", "source", "destination_type", "destination", "routing_key")
+    names = (
+        "vhost",
+        "component",
+        "name",
+        "user",
+        "exchange",
+        "source",
+        "destination_type",
+        "destination",
+        "routing_key",
+    )
     return (*(str(line.get(name, "")) for name in names), json.dumps(line.get("arguments"), sort_keys=True))
 
 
@@ -111,7 +124,9 @@ def text_of(document: dict[str, Any]) -> Iterator[bytes]:
 def _row(line: dict[str, Any]) -> str:
     """One object. Its own keys keep RabbitMQ's order. Keys of its arguments, of a policy's definition or of a
     parameter's value are sorted: a node that received them from another node has them in another order."""
-    tables = {key: _sorted(line[key]) for key in ("arguments", "definition", "value") if key in line}
+    tables = {
+        key: _sorted(line[key]) for key in ("arguments", "definition", "value", "limits") if key in line
+    }
     return json.dumps(line | tables)
 
 

@@ -27,9 +27,11 @@ from broker.model.history.value_codec import canonical
 from broker.model.octets import as_text
 from broker.model.queue.arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault
 from broker.model.values import REPLICATE
+from broker.model.vhost.directory import VHOST_LIMITS
 from broker.model.vhost.federation_entries import AGENT, UPSTREAM
 from broker.model.vhost.policy_rules import DEEPEST
 from ha.adapter.management.definitions_view import from_json
+from ha.adapter.management.directory_changes import OPERATOR_COMPONENT
 from understudy.definitions.strict_json import DefinitionsError, pointer, read_json
 
 VHOST = "/"
@@ -159,8 +161,17 @@ def _tags(value: object) -> object:
 
 
 def _parameter(value: object) -> object:
-    """The value of a parameter, which may be anything."""
-    return {key: _whole(item) for key, item in value.items()} if isinstance(value, dict) else value
+    """The value of a parameter, which may be anything. An operator policy has a table in it."""
+    if not isinstance(value, dict):
+        return value
+    found = {key: _whole(item) for key, item in value.items()}
+    definition = found.get("definition")
+    return found | {"definition": _whole_numbers(definition)} if isinstance(definition, dict) else found
+
+
+def _limits(value: object) -> object:
+    """An empty list is Erlang's way to write an empty table."""
+    return {} if value == [] else _parameter(value)
 
 
 def _plain(value: object, info: ValidationInfo) -> object:
@@ -177,6 +188,10 @@ Plain = Annotated[dict[str, Any], BeforeValidator(_plain)]
 Definition = Annotated[dict[str, Any], AfterValidator(_whole_numbers), BeforeValidator(_plain)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
+
+
+PARAMETERS = (UPSTREAM, AGENT, VHOST_LIMITS, OPERATOR_COMPONENT)
+"""Components of the parameters that are known here."""
 
 
 class _Object(BaseModel):
@@ -201,7 +216,7 @@ class UserDefinition(_Keyed):
     password_hash: str = ""
     password: Any = None
     hashing_algorithm: str = "rabbit_password_hashing_md5"
-    limits: dict[str, Any] | list[Any] = {}
+    limits: Annotated[dict[str, Any], BeforeValidator(_limits)] = {}
     configured: bool = False
 
     @property
@@ -245,14 +260,21 @@ class PermissionDefinition(_Keyed):
         return self.vhost, self.user
 
 
-class TopicPermissionDefinition(_Object):
+class TopicPermissionDefinition(_Keyed):
     user: Name
     vhost: Name = VHOST
     exchange: Short
+    write: str
+    read: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.user, self.exchange
 
 
 class ParameterDefinition(_Keyed):
-    """A parameter: of federation, in the form of this broker, or anything of RabbitMQ's."""
+    """A parameter: limits, an operator policy, of federation in the form of this broker, or anything of
+    RabbitMQ's."""
 
     component: Name
     name: Name
@@ -266,8 +288,8 @@ class ParameterDefinition(_Keyed):
     @property
     def is_known(self) -> bool:
         """RabbitMQ's upstreams of federation have a URI, with a password in it."""
-        known = self.component in (UPSTREAM, AGENT) and isinstance(self.value, dict)
-        return known and "uri" not in self.value
+        known = self.component in PARAMETERS and isinstance(self.value, dict)
+        return known and not (self.component == UPSTREAM and "uri" in self.value)
 
 
 class NamedDefinition(_Object):
@@ -369,6 +391,7 @@ def read_definitions(raw: bytes, *, vhost: str | None = None) -> Definitions:
     _check_arguments(found)
     for kind, items in (
         ("vhosts", found.vhosts), ("users", found.users), ("permissions", found.permissions),
+        ("topic_permissions", found.topic_permissions),
         ("policies", found.policies), ("parameters", found.parameters),
         ("queues", found.queues), ("exchanges", found.exchanges), ("bindings", found.bindings),
     ):  # fmt: skip

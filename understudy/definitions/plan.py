@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from broker.model.history.value_codec import canonical
 from broker.model.routing.exchange import BUILT_IN, PEERS
 from broker.model.values import ExchangeType
+from broker.model.vhost.directory import TOPIC_PERMISSION, USER_LIMITS, VHOST_LIMITS
+from broker.security.topic_permissions import parts_of_topic
 from understudy.definitions.entries import (
     NOUNS,
     PLURALS,
     Entry,
     entries_of,
+    kind_of_parameter,
     parameters_of,
     there_of,
     vhosts_of,
@@ -50,8 +53,7 @@ _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
 
 @dataclass(slots=True)
 class ImportPlan:
-    """The objects to declare, in a valid order: virtual hosts, users, permissions, policies, upstreams,
-    agents, exchanges, queues, bindings."""
+    """The objects to declare, in a valid order: entries of the directory, exchanges, queues, bindings."""
 
     items: list[Item] = field(default_factory=list)
     there: set[tuple[str, ...]] = field(default_factory=set)
@@ -82,12 +84,21 @@ def name_of(item: Item) -> str:
     """The object's kind and name, for people."""
     where = f" in virtual host '{item.vhost}'" if item.vhost not in ("", VHOST) else ""
     if isinstance(item, Entry):
-        return shown(f"{NOUNS[kind_of(item)]} '{item.name}'{where}")
+        return _name_of_entry(item, where)
     if isinstance(item, BindingDefinition):
         key = f" with key '{item.routing_key}'" if item.routing_key else ""
         ends = f"of {item.destination_type} '{item.destination}' to '{item.source}'"
         return shown(f"binding {ends}{key}{where}")
     return shown(f"{NOUNS[kind_of(item)]} '{item.name}'{where}")
+
+
+def _name_of_entry(entry: Entry, where: str) -> str:
+    if entry.kind == USER_LIMITS:
+        return shown(f"limits of user '{entry.name}'")
+    if entry.kind == VHOST_LIMITS:
+        return shown(f"limits of virtual host '{entry.vhost}'")
+    name = " on ".join(parts_of_topic(entry.name)) if entry.kind == TOPIC_PERMISSION else entry.name
+    return shown(f"{NOUNS[kind_of(entry)]} '{name}'{where}")
 
 
 def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = False) -> ImportPlan:
@@ -99,7 +110,7 @@ def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = 
     plan.left_out += foreign
     plan.items += entries
     here = vhosts_of(file, there)
-    plan.left_out += _topics(file) + _others(file) + _vhosts(file, here)
+    plan.left_out += _others(file) + _vhosts(file, here)
     skipped: set[tuple[str, ...]] = set()
     exchanges = [x for x in file.exchanges if x.vhost in here]
     queues = [q for q in file.queues if q.vhost in here]
@@ -262,11 +273,6 @@ def _leave(plan: ImportPlan, what: str, names: Iterable[str], why: str) -> None:
     plan.left_out += left(what, names, why)
 
 
-def _topics(file: Definitions) -> list[LeftOut]:
-    topics = [f"{p.user} on {p.exchange}" for p in file.topic_permissions]
-    return left("topic permission", topics, "this broker has permissions for exchanges and queues only")
-
-
 def _others(file: Definitions) -> list[LeftOut]:
     parameters: defaultdict[str, list[str]] = defaultdict(list)
     for parameter in file.parameters:
@@ -297,8 +303,10 @@ def _vhosts(file: Definitions, here: frozenset[str]) -> list[LeftOut]:
         inside[policy.vhost]["policy"] += 1
     for permission in file.permissions:
         inside[permission.vhost]["permission"] += 1
+    for topical in file.topic_permissions:
+        inside[topical.vhost]["topic permission"] += 1
     for parameter in parameters_of(file):
-        inside[parameter.vhost][NOUNS[PLURALS[parameter.component]]] += 1
+        inside[parameter.vhost][NOUNS[PLURALS[kind_of_parameter(parameter.component)]]] += 1
     texts = [
         f"{name} with {', '.join(counted(n, noun) for noun, n in inside[name].items())}"
         for name in sorted(inside.keys() - here)

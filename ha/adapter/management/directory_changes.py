@@ -1,5 +1,5 @@
-"""Virtual hosts, users, permissions, policies and federation, as operators ask for them: what there is, and
-changes. Owner: Questions.
+"""Virtual hosts, users, permissions, limits, policies and federation, as operators ask for them: what there
+is, and changes. Owner: Questions.
 
 A change is answered once it is on the disks of this node and of its in-sync backups, like a declaration. If
 this node stops serving before that, the answer says that nobody knows yet whether the change holds.
@@ -11,10 +11,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from broker.model.history.records import EntryDelete, EntryPut
-from broker.model.vhost.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFault
+from broker.model.policy import Policy
+from broker.model.vhost.directory import (
+    LIMITS_NAME,
+    PERMISSION,
+    PERMISSIONS,
+    TOPIC_PERMISSION,
+    USER,
+    USER_LIMITS,
+    VHOST,
+    VHOST_LIMITS,
+    EntryFault,
+)
 from broker.model.vhost.federation_entries import AGENT, UPSTREAM
 from broker.security.identity import HA, WITNESS, User
 from broker.security.password_hashes import rabbit_parts
+from broker.security.topic_permissions import TOPICAL, parts_of_topic
 from ha.adapter import codes
 from ha.adapter.management.serving import not_serving
 from understudy.shared.codes import Coded
@@ -32,6 +44,9 @@ MOST = 200
 _TOLD = 5
 """Of them are named in the log."""
 ARGON2 = "argon2id"
+OPERATOR_COMPONENT = "operator_policy"
+"""The component of operator policies in RabbitMQ's definitions, which have them as parameters."""
+_OF_A_USER = (USER, PERMISSION, TOPIC_PERMISSION, USER_LIMITS)
 Reply = Callable[[dict[str, Any]], None]
 Change = EntryPut | EntryDelete
 
@@ -100,10 +115,11 @@ class DirectoryChanges:
                 )
         configured = {user.name for user in self._node.broker.settings.users}
         for change in changes:
-            made_there = change.kind in (USER, PERMISSION) and change.name in configured
+            user = parts_of_topic(change.name)[0] if change.kind == TOPIC_PERMISSION else change.name
+            made_there = change.kind in _OF_A_USER and user in configured
             if made_there and isinstance(change, EntryPut):
                 raise EntryFault(
-                    f"{change.kind} {change.name!r:.300}: this user is made in the configuration "
+                    f"{change.kind} {user!r:.300}: this user is made in the configuration "
                     f"of {self._node.me.name}, and is changed there"
                 )
 
@@ -162,8 +178,8 @@ def _change_of(change: object) -> Change:
 
 def directory_of(directory: Directory, configured: Iterable[User]) -> dict[str, list[dict[str, Any]]]:
     """Virtual hosts, users (those of the configuration first, `configured`, without their passwords; the
-    pair's own is left out), permissions, policies, and the entries of federation as parameters, in the keys
-    of RabbitMQ's definitions."""
+    pair's own is left out), permissions, policies, and as parameters the limits of virtual hosts, operator
+    policies and the entries of federation, in the keys of RabbitMQ's definitions."""
     made = [user for user in configured if not user.tags & {HA, WITNESS}]
     return {
         "vhosts": [
@@ -172,33 +188,42 @@ def directory_of(directory: Directory, configured: Iterable[User]) -> dict[str, 
         ],
         "users": [
             *({"name": u.name, "tags": sorted(u.tags), "configured": True} for u in made),
-            *map(_user, directory.users.values()),
+            *(_user(user, directory.user_limits.get(user.name, {})) for user in directory.users.values()),
         ],
         "permissions": [
             {"user": user, "vhost": vhost, **{what: getattr(held, what) for what in PERMISSIONS}}
             for (vhost, user), held in directory.permissions.items()
         ],
-        "policies": [
-            {
-                "vhost": p.vhost, "name": p.name, "pattern": p.pattern, "apply-to": p.apply_to,
-                "priority": p.priority, "definition": dict(p.definition),
-            }
-            for p in directory.policies.values()
+        "topic_permissions": [
+            {"user": user, "vhost": vhost, "exchange": exchange,
+             **{what: getattr(held, what) for what in TOPICAL}}
+            for (vhost, user), of_user in directory.topic_permissions.items()
+            for exchange, held in of_user.items()
         ],
+        "policies": [{"vhost": p.vhost, "name": p.name, **_policy(p)} for p in directory.policies.values()],
         "parameters": [
-            {
-                "component": record.kind, "vhost": record.vhost, "name": record.name,
-                "value": dict(record.value),
-            }
-            for record in directory.entries() if record.kind in (UPSTREAM, AGENT)
+            *({"component": VHOST_LIMITS, "vhost": vhost, "name": LIMITS_NAME, "value": dict(limits)}
+              for vhost, limits in directory.vhost_limits.items()),
+            *({"component": OPERATOR_COMPONENT, "vhost": p.vhost, "name": p.name, "value": _policy(p)}
+              for p in directory.operator_policies.values()),
+            *({"component": record.kind, "vhost": record.vhost, "name": record.name,
+               "value": dict(record.value)}
+              for record in directory.entries() if record.kind in (UPSTREAM, AGENT)),
         ],
     }  # fmt: skip
 
 
-def _user(user: User) -> dict[str, Any]:
+def _policy(policy: Policy) -> dict[str, Any]:
+    return {
+        "pattern": policy.pattern, "apply-to": policy.apply_to, "priority": policy.priority,
+        "definition": dict(policy.definition),
+    }  # fmt: skip
+
+
+def _user(user: User, limits: Mapping[str, object]) -> dict[str, Any]:
     hashed = user.password_hash or ""
     algorithm, encoded = rabbit_parts(hashed) or (ARGON2 if hashed else "", hashed)
     return {
         "name": user.name, "tags": sorted(user.tags), "password_hash": encoded,
-        "hashing_algorithm": algorithm,
+        "hashing_algorithm": algorithm, "limits": dict(limits),
     }  # fmt: skip

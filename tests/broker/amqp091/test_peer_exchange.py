@@ -7,7 +7,7 @@ import pytest
 from broker.model.history.records import EntryPut
 from broker.model.values import ROOT
 from broker.model.vhost.policy_rules import policy_fault
-from tests.broker.amqp091.test_access import told
+from tests.broker.amqp091.access.test_access import told
 from tests.broker.amqp091.wire import Raw, World
 from tests.builds import PURE_ONLY
 

@@ -22,12 +22,13 @@ from tests.failover.nodes.cluster import Cluster, local_places
 from tests.failover.nodes.pair import Pair
 from tests.understudy import command_line
 from tests.understudy.definitions.made import FIXTURE, permission, policy, queue, user
+from understudy.definitions.entries import PLURALS
 from understudy.http.api.definitions import LARGEST
 from understudy.http.server import reachable
 from understudy.shared.addresses import HostPort
 
 GUEST = "guest:guest"
-NONE = dict.fromkeys(("vhosts", "users", "permissions", "policies", "upstreams", "agents"), 0)
+NONE = dict.fromkeys(PLURALS.values(), 0)
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +105,13 @@ def test_an_export_of_rabbitmq_comes_over_and_what_does_not_is_said(nodes: Clust
     code, _, err = command(nodes, "import", "two", str(FIXTURE), "--strict")
     assert code == 2
     last = err.splitlines()[-1]
-    assert ": 9 kinds of things" in last and last.endswith("(definitions-unsupported)")
+    assert ": 6 kinds of things" in last and last.endswith("(definitions-unsupported)")
     assert exported(nodes, "two") == before
     code, out, err = command(nodes, "import", "two", str(FIXTURE), "--quorum-as-classic")
     assert code == 1, "one exchange is there with other arguments"
     lines = err.splitlines()
     assert all(line.startswith("understudy: ") for line in lines)
-    assert "understudy: not supported: 1 limit of a user (shop): this broker has no such limits" in err
+    assert "understudy: not supported: 1 default queue type (quorum of staging): " in err
     assert lines[-1].startswith("understudy: refused: exchange 'orders': 406 PRECONDITION_FAILED - inequiva")
     assert "5 queues declared, there already: 0" in out
     with amqp.Connection(str(nodes.addresses["two"])) as connection:

@@ -57,13 +57,18 @@ def test_users_live_through_a_failover_and_a_restart(tmp_path_factory: pytest.Te
         out = done(pair, "user", "add", "alice", "--tag", "monitoring", at="right", typed="secret\n")
         assert out == f"{pair.addresses['left']}: user 'alice' exists, without permissions\n"
         done(pair, "permission", "set", "alice", "^mine", "^mine|^amq.default$", "^mine", at="right")
-        done(pair, "policy", "set", "short", "^mine", '{"max-length": 3}', at="right")
+        done(pair, "policy", "set", "short", "^mine", '{"max-length": 30}', at="right")
+        done(pair, "policy", "set", "cap", ".*", '{"max-length": 3}', "--operator", at="right")
+        done(pair, "permission", "set-topic", "alice", "mine.t", "^{username}[.]", "^a", at="right")
+        done(pair, "user", "limit", "alice", "--max-channels", "4", at="right")
+        done(pair, "vhost", "limit", "/", "--max-queues", "2", at="right")
         pair.kill("left")
         code, _, err = pair.command("promote", "right")
         assert code == 0, err
-        assert {"name": "alice", "tags": ["monitoring"], "source": "stored", "login": "yes"} in listed(
-            pair, "user", at="right"
-        )
+        assert {
+            "name": "alice", "tags": ["monitoring"], "source": "stored", "login": "yes",
+            "limits": "max-channels 4",
+        } in listed(pair, "user", at="right")  # fmt: skip
         with amqp.Connection(str(pair.addresses["right"]), "alice", "secret") as connection:
             channel = connection.channel()
             channel.queue_declare("mine", durable=True, auto_delete=False)
@@ -72,11 +77,32 @@ def test_users_live_through_a_failover_and_a_restart(tmp_path_factory: pytest.Te
             assert channel.queue_declare("mine", passive=True).message_count == 3
             with pytest.raises(amqp.AccessRefused, match="configure access to queue 'yours' in vhost '/'"):
                 channel.queue_declare("yours", auto_delete=False)
+            channel = connection.channel()
+            channel.queue_declare("mine.2", durable=True, auto_delete=False)
+            with pytest.raises(amqp.PreconditionFailed, match=r"queue limit in vhost '/' .2. is reached"):
+                channel.queue_declare("mine.3", durable=True, auto_delete=False)
+            channel = connection.channel()
+            channel.exchange_declare("mine.t", "topic", durable=True, auto_delete=False)
+            channel.queue_bind("mine", "mine.t", "a.#")
+            with pytest.raises(amqp.AccessRefused, match="read access to topic '#' in exchange topic 'mine"):
+                channel.queue_bind("mine", "mine.t", "#")
         pair.stop("right")
         pair.start("right", brokers="")
         with amqp.Connection(str(pair.addresses["right"]), "alice", "secret") as connection:
             assert connection.channel().queue_declare("mine", passive=True).message_count >= 0
         assert [line["name"] for line in listed(pair, "policy", at="right")] == ["short"]
+        assert done(pair, "user", "limit", "alice", "--clear", at="right").endswith("'alice' has no limits\n")
+        assert done(pair, "vhost", "limit", "/", "--max-connections", "9", at="right").endswith(
+            "virtual host '/' has max-connections 9, max-queues 2\n"
+        )
+        assert "cap" in done(pair, "policy", "list", "--operator", at="right")
+        assert "username" in done(pair, "permission", "list-topic", at="right")
+        for what in (
+            ("permission", "clear-topic", "alice", "mine.t"),
+            ("policy", "clear", "cap", "--operator"),
+        ):
+            done(pair, *what, at="right")
+            assert ask(pair, *what, at="right")[0] == 1
 
 
 def test_a_password_is_changed_tags_are_set_and_a_user_is_deleted(pair: Pair) -> None:

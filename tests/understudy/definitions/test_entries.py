@@ -205,6 +205,42 @@ def test_a_wrong_entry_is_a_fault_of_the_file(lists: dict[str, Any], fault: str)
     assert str(told.value).startswith(fault)
 
 
+def test_limits_topic_permissions_and_operator_policies_go_out_and_come_back() -> None:
+    lists = {
+        "users": [user(limits={"max-channels": 3})],
+        "topic_permissions": [
+            {"user": "alice", "vhost": "/", "exchange": x, "write": "^a", "read": ""} for x in ("x", "y/z")
+        ],
+        "parameters": [
+            {"component": "vhost-limits", "vhost": "/", "name": "limits", "value": {"max-queues": 7}},
+            {"component": "operator_policy", "vhost": "/", "name": "cap",
+             "value": {"pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {"expires": 9}}},
+        ],
+    }  # fmt: skip
+    file = read_definitions(b"".join(text_of(document_of(lists))))
+    plan = plan_of(file, HERE)
+    assert texts(plan) == [] and names(plan) == [
+        "user 'alice'", "topic permission 'alice on x'", "topic permission 'alice on y/z'",
+        "limits of user 'alice'", "limits of virtual host '/'", "operator policy 'cap'",
+    ]  # fmt: skip
+    there = expected(plan_of(file, answered(lists))).there
+    assert sum(there.values()) == 6 and there["operator_policies"] == 1
+
+
+def test_wrong_limits_and_operator_policies_are_named() -> None:
+    value = {"pattern": ".*", "definition": {"alternate-exchange": "x"}}
+    limits = {"component": "vhost-limits", "name": "limits", "vhost": "/", "value": {"max-queues": "7"}}
+    file = file_of(
+        users=[user(limits={"max-connections": 1.0, "max-queues": 1})],
+        topic_permissions=[{"user": "bob", "exchange": "x", "write": "", "read": ""}],
+        parameters=[limits, {"component": "operator_policy", "name": "cap", "value": value}],
+    )
+    assert [text.partition(": ")[0] for text in texts(plan_of(file, HERE))] == [
+        "1 operator-policy (cap)", "1 topic-permission (bob/x)", "1 user-limits (alice)",
+        "1 vhost-limits (limits)",
+    ]  # fmt: skip
+
+
 # -- federation
 
 HUB = {"component": "federation-upstream", "vhost": "/", "name": "hub",

@@ -9,7 +9,7 @@ import pytest
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.vhost.directory import EntryFault
 from broker.security.topic_permissions import TopicPermission, parts_of_topic, topic_name
-from tests.broker.amqp091.test_access import ALICE, store, told
+from tests.broker.amqp091.access.test_access import ALICE, store, told
 from tests.broker.amqp091.test_copies import with_headers
 from tests.broker.amqp091.wire import Raw, World
 from tests.broker.stored import permission, user

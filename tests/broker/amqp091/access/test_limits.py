@@ -6,7 +6,7 @@ import pytest
 
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.vhost.directory import EntryFault
-from tests.broker.amqp091.test_access import ALICE, opening, store, told
+from tests.broker.amqp091.access.test_access import ALICE, opening, store, told
 from tests.broker.amqp091.wire import World
 from tests.broker.stored import permission, user
 

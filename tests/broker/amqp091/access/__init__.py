@@ -1,0 +1,1 @@
+"""What stored users may do, and how much."""
