@@ -109,6 +109,8 @@ class Reason(enum.IntEnum):
     """The broker downstream has it durably (federation)."""
     LOOPED = 13
     """It came through the node to which it was to go (federation)."""
+    MOVED = 14
+    """An operator moved it to another queue, which got it in the same batch."""
 
     @property
     def ledger_name(self) -> str:

@@ -70,6 +70,22 @@ CHANGE_UNSURE = Code(
     "List what there is at the primary, and make the change again if it is missing.",
 )
 
+# -- operations on queues, exchanges, bindings, messages and connections
+
+OPERATION_REFUSED = Code(
+    "operation-refused",
+    "{fault}",
+    "The broker refuses an operation, for the same reason as it would refuse a client's method.",
+    "Correct it as the reason says. The key `amqp` of the answer has AMQP's reply code.",
+    example="NOT_FOUND - no queue 'orders' in vhost '/'",
+)
+OPERATIONS_BUSY = Code(
+    "operations-busy",
+    "{most} operations are under way, and there may be no more",
+    "Too many operations of operators wait for disks, backups or dead letters.",
+    "Ask again later. If this lasts, look at what `understudy status` waits for.",
+)
+
 # -- queue mirrors
 
 MIRROR_BAD_ARGUMENTS = Code(

@@ -328,6 +328,7 @@ class Node:
             self.vhosts.history.hasten()
         self.mirrors.tick(now)
         self.federation.tick(now)
+        self._questions.tick()
         self.broker.end_tick(now, wall_ms)
         self.mirrors.end_tick(now)
         self.federation.end_tick(now)
@@ -373,7 +374,9 @@ class Node:
     def _method(self, peer: int, method: int, payload: bytes, now: float) -> None:
         """One extension method of a peer, for whoever understands it."""
         if method == Method.MANAGE:
-            self._questions.heard(payload, partial(self._effects.manage_ok, peer), now)
+            asker = self.hooks.peers.get(peer)
+            by = asker.user if asker is not None else ""  # gone: nobody
+            self._questions.heard(payload, partial(self._effects.manage_ok, peer), now, by)
         elif method == Method.WITNESS:
             self._witness(peer, payload, now)
         elif method in MIRROR_METHODS:
@@ -408,6 +411,7 @@ class Node:
             self.mirrors.next_deadline(),
             self.federation.next_deadline(),
             self.witness.next_deadline(),
+            self._questions.next_deadline(),
             self._witness_client.next_deadline() if self._witness_client is not None else None,
         )
 

@@ -11,6 +11,7 @@ from ha.adapter import codes
 from ha.adapter.management.command_arguments import fault_of
 from ha.adapter.management.definitions_view import definitions_of
 from ha.adapter.management.directory_changes import DirectoryChanges, DirectoryNode, directory_of
+from ha.adapter.management.operations.desk import OPERATIONS, OperationDesk
 from ha.adapter.management.serving import not_serving
 from ha.adapter.management.status_view import READY, query_of
 
@@ -49,44 +50,37 @@ class Questions:
         self._owed: dict[int, Reply] = {}
         self._tokens = 0
         self._directory = DirectoryChanges(node)
+        self._operations = OperationDesk(node)
+
+    def tick(self) -> None:
+        """Before the broker ends its tick: work on operations."""
+        self._operations.tick()
 
     def end_tick(self) -> None:
         """Answer requests that have become safe."""
         self._directory.end_tick()
+        self._operations.end_tick()
+
+    def next_deadline(self) -> float | None:
+        return self._operations.next_deadline()
 
     def ask(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
         """See `Node.manage`. With the argument `operator` it was asked through a door for people, not by
-        the node's own resource manager.
+        the node's own resource manager. `by`: the user who asks, whose permissions hold; without it, root.
         """
         node = self._node
         managed = bool(args.pop("operator", False)) and node.settings.authority == "pacemaker"
+        by = args.pop("by", None)
+        if command in OPERATIONS:
+            self._operations.ask(command, args, by, reply)
+            return
         match command:
-            case "ping":
-                reply({"ok": True, "reason": f"{node.me.name} is alive"})
             case "status" | "ready":
                 status = node.status()
                 ok = command == "status" or status["status"] in READY
                 reply({"ok": ok, "reason": status["reason"], "status": status})
-            case "query":
-                begin = args.get("from", 0)
-                if type(begin) is not int or begin < 0:
-                    reply(
-                        codes.BAD_ARGUMENTS.say(fault="'from' must be the number of a queue, from 0").answer()
-                    )
-                    return
-                status = node.status() | query_of(node.vhosts, begin)
-                reply({"ok": True, "reason": status["reason"], "status": status})
-            case "definitions":
-                reply(definitions_of(node.vhosts, node.broker.settings.users, node.status(), args))
-            case "federation":
-                reply({"ok": True, "reason": "", **node.federation.status()})
-            case "federation-trace":
-                refusal = not_serving(node.vhosts, node.status())
-                reply(node.federation.trace(args) if refusal is None else refusal.answer())
-            case "directory":
-                refusal = not_serving(node.vhosts, node.status())
-                found = directory_of(node.vhosts.directory, node.broker.settings.users)
-                reply({"ok": True, "reason": "", **found} if refusal is None else refusal.answer())
+            case "ping" | "query" | "definitions" | "federation" | "federation-trace" | "directory":
+                reply(self._listing(command, args))
             case "define":
                 self._directory.ask(args, reply)
             case "replicate" | "replicate-stop":
@@ -101,6 +95,29 @@ class Questions:
                     self._change(command, args, reply, now)
             case _:
                 reply(codes.UNKNOWN_COMMAND.say(command=command).answer())
+
+    def _listing(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
+        """What there is: the answer to a command that changes nothing."""
+        node, users = self._node, self._node.broker.settings.users
+        if command == "ping":
+            return {"ok": True, "reason": f"{node.me.name} is alive"}
+        if command == "query":
+            return self._query(args.get("from", 0))
+        if command == "definitions":
+            return definitions_of(node.vhosts, users, node.status(), args)
+        if command == "federation":
+            return {"ok": True, "reason": "", **node.federation.status()}
+        if (refusal := not_serving(node.vhosts, node.status())) is not None:
+            return refusal.answer()
+        if command == "federation-trace":
+            return node.federation.trace(args)
+        return {"ok": True, "reason": "", **directory_of(node.vhosts.directory, users)}
+
+    def _query(self, begin: object) -> dict[str, Any]:
+        if type(begin) is not int or begin < 0:
+            return codes.BAD_ARGUMENTS.say(fault="'from' must be the number of a queue, from 0").answer()
+        status = self._node.status() | query_of(self._node.vhosts, begin)
+        return {"ok": True, "reason": status["reason"], "status": status}
 
     def _controllers(self, reply: Reply, others: dict[str, dict[str, Any]]) -> None:
         """This node's state, with what the controllers of the others say of themselves."""
@@ -138,8 +155,8 @@ class Questions:
             coded = {"code": code} if code else {}
             reply({"ok": ok, **coded, "reason": reason, "status": self._node.status()})
 
-    def heard(self, payload: bytes, reply: Reply, now: float) -> None:
-        """An operator's question over AMQP."""
+    def heard(self, payload: bytes, reply: Reply, now: float, by: str | None = None) -> None:
+        """An operator's question over AMQP. `by`: the user of the connection."""
         try:
             question = json.loads(payload)
             command, args = str(question["command"]), dict(question.get("args") or {})
@@ -151,5 +168,5 @@ class Questions:
         if fault is not None:
             reply(codes.BAD_ARGUMENTS.say(fault=fault).answer())
             return
-        args["operator"] = True
+        args |= {"operator": True, "by": by}
         self._node.manage(command, args, reply, now)

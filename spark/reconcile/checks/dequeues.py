@@ -19,7 +19,7 @@ from spark.reconcile.ledgers.state import LedgerState, Process, Promotion
 
 REASONS = frozenset({
     "acked", "expired", "dead-lettered", "rejected", "dropped", "purged", "deleted", "queue-expired",
-    "queue-unused", "owner-gone", "delivery-limit", "transferred", "looped",
+    "queue-unused", "owner-gone", "delivery-limit", "transferred", "looped", "moved",
 })  # fmt: skip
 """The reasons for which a message may leave a queue."""
 

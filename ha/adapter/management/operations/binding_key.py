@@ -1,0 +1,25 @@
+"""The name of a binding among those of the same exchange and target, as RabbitMQ's API has it. Pure."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from typing import TYPE_CHECKING
+from urllib.parse import quote_from_bytes
+
+from broker.model.octets import as_octets
+
+if TYPE_CHECKING:
+    from broker.model.routing.exchange import Binding
+
+NO_KEY = "~"
+_HASHED = 16
+
+
+def properties_key(binding: Binding) -> str:
+    """`~`, the routing key in percent encoding, or that with `~` and a hash of the arguments."""
+    key = quote_from_bytes(as_octets(binding.routing_key), safe="").replace("~", "%7E")
+    if not binding.arguments:
+        return key or NO_KEY
+    digest = sha256(binding.key[2]).digest()[:_HASHED]
+    return f"{key}{NO_KEY}{urlsafe_b64encode(digest).decode().rstrip('=')}"

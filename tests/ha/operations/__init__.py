@@ -1,0 +1,1 @@
+"""Operators' operations on queues, exchanges, bindings, messages and connections."""
