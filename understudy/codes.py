@@ -217,6 +217,12 @@ HTTP_NO_TAG = Code(
     "The login is right, but the tags of the user do not allow this request.",
     "Log in as another user, or add a tag: `understudy user tags`.",
 )
+HTTP_NOT_FOUND = Code(
+    "http-not-found",
+    "there is no {what}",
+    "A request names something that does not exist.",
+    "Correct the name in the path. Names are percent-encoded: the virtual host / is %2F.",
+)
 AUDIT = Code(
     "http-change",
     "{user} from {host}: {what} {names}",

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from broker.errors import AccessRefused, AmqpError
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.policy import Policy
+from broker.model.values import ROOT
 from broker.model.vhost.directory import (
     LIMITS_NAME,
     PERMISSION,
     PERMISSIONS,
+    POLICY,
     TOPIC_PERMISSION,
     USER,
     USER_LIMITS,
@@ -24,10 +27,11 @@ from broker.model.vhost.directory import (
     EntryFault,
 )
 from broker.model.vhost.federation_entries import AGENT, UPSTREAM
-from broker.security.identity import HA, WITNESS, User
+from broker.security.identity import ADMINISTRATOR, HA, WITNESS, User
 from broker.security.password_hashes import rabbit_parts
 from broker.security.topic_permissions import TOPICAL, parts_of_topic
 from ha.adapter import codes
+from ha.adapter.management.operations.asker import asker_of, tags_of
 from ha.adapter.management.serving import not_serving
 from understudy.shared.codes import Coded
 
@@ -47,6 +51,8 @@ ARGON2 = "argon2id"
 OPERATOR_COMPONENT = "operator_policy"
 """The component of operator policies in RabbitMQ's definitions, which have them as parameters."""
 _OF_A_USER = (USER, PERMISSION, TOPIC_PERMISSION, USER_LIMITS)
+POLICYMAKER = "policymaker"
+OF_POLICYMAKERS = (POLICY, UPSTREAM, AGENT)
 Reply = Callable[[dict[str, Any]], None]
 Change = EntryPut | EntryDelete
 
@@ -55,6 +61,7 @@ class _Owed(NamedTuple):
     reply: Reply
     position: Position
     changed: int
+    created: int
 
 
 class DirectoryNode(Protocol):
@@ -77,25 +84,51 @@ class DirectoryChanges:
         self._node = node
         self._owed: list[_Owed] = []
 
-    def ask(self, args: Mapping[str, Any], reply: Reply) -> None:
+    def ask(self, args: Mapping[str, Any], reply: Reply, by: str | None = None) -> None:
         """`args`: `changes`, a list of at most `MOST` tables of `action` (put or delete), `kind`, `vhost`,
-        `name` and `value`. All of them or none."""
+        `name` and `value`. All of them or none. `by`: the user who asks; None: root. Answers how many entries
+        were `changed`, and how many of the named ones are new (`created`)."""
         node = self._node
         if (refusal := not_serving(node.vhosts, node.status())) is not None:
             reply(refusal.answer())
             return
         try:
             changes = changes_of(args)
+            self._check_rights(changes, by)
             self._check_configured(changes)
+            created = self._new(changes)
             before = node.vhosts.directory.generation
             node.vhosts.change_directory(changes)
         except EntryFault as fault:
             reply(codes.CHANGE_REFUSED.say(fault=fault).answer() | {"refused": True})
             return
+        except AmqpError as error:
+            said = codes.OPERATION_REFUSED.say(fault=f"{error.label} - {error.text}")
+            reply(said.answer() | {"amqp": error.code, "refused": True})
+            return
         changed = node.vhosts.directory.generation - before
         if changed:
             node.log(_told(changes))
-        self._owed.append(_Owed(reply, node.vhosts.history.position, changed))
+        self._owed.append(_Owed(reply, node.vhosts.history.position, changed, created))
+
+    def _check_rights(self, changes: list[Change], by: str | None) -> None:
+        """Administrators may change everything, policymakers policies and federation of virtual hosts in
+        which they have a permission. Raises AccessRefused, NotAllowed, NotFound."""
+        broker = self._node.broker
+        tags = tags_of(broker, by)
+        for change in changes if ADMINISTRATOR not in tags else ():
+            if POLICYMAKER not in tags or change.kind not in OF_POLICYMAKERS:
+                raise AccessRefused(f"changing {change.kind} {change.name!r:.300} refused for user '{by}'")
+            asker_of(broker, by, change.vhost)
+
+    def _new(self, changes: list[Change]) -> int:
+        directory = self._node.vhosts.directory
+        return sum(
+            isinstance(change, EntryPut)
+            and directory.value((change.kind, change.vhost, change.name)) is None
+            and (change.kind, change.name) != (VHOST, ROOT)
+            for change in changes
+        )
 
     def _check_configured(self, changes: list[Change]) -> None:
         puts = [change for change in changes if isinstance(change, EntryPut)]
@@ -135,7 +168,7 @@ class DirectoryChanges:
             elif not node.broker.output_fenced and node.broker.completion.reached(
                 owed.position, durable=True
             ):
-                owed.reply({"ok": True, "reason": "", "changed": owed.changed})
+                owed.reply({"ok": True, "reason": "", "changed": owed.changed, "created": owed.created})
             else:
                 waiting.append(owed)
         self._owed = waiting

@@ -82,7 +82,7 @@ class Questions:
             case "ping" | "query" | "definitions" | "federation" | "federation-trace" | "directory":
                 reply(self._listing(command, args))
             case "define":
-                self._directory.ask(args, reply)
+                self._directory.ask(args, reply, by)
             case "replicate" | "replicate-stop":
                 node.mirrors.ask(command, args, reply, now)
             case "controller" if args.get("do") == "status" and node.core.automatic is not None:

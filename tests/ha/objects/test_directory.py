@@ -51,7 +51,7 @@ def test_a_change_is_answered_when_it_is_on_both_disks() -> None:
         assert answers == [], slow.name
         slow.syncing = True
         pair.until(lambda there=answers: bool(there))  # type: ignore[misc]
-        assert answers == [{"ok": True, "reason": "", "changed": 1}]
+        assert answers == [{"ok": True, "reason": "", "changed": 1, "created": 1}]
     assert names(b) == ({"of a", "of b"}, set()) and equal(pair)
 
 

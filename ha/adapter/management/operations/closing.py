@@ -45,7 +45,7 @@ def close_connection(broker: Broker, user: str | None, args: Arguments) -> Steps
 
 
 def _is_meant(connection: Connection, name: str, user: str, vhost: str) -> bool:
-    if connection.is_management or not connection.let_in or connection.wants_close:
+    if connection.is_management or not connection.running:
         return False
     if name:
         return connection_name(connection) == name

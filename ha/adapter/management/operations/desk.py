@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 OPERATIONS: dict[str, Operation] = {
     "declare-queue": objects.declare_queue,
+    "find-queue": objects.find_queue,
     "delete-queue": objects.delete_queue,
     "purge": objects.purge,
     "declare-exchange": objects.declare_exchange,

@@ -49,6 +49,15 @@ def declare_queue(broker: Broker, user: str | None, args: Arguments) -> Steps[Ou
     return (yield from when_dead_letters_are_made(declare))
 
 
+def find_queue(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
+    """`vhost`, `name`. Refused if there is no such queue."""
+    vhost, name = args.vhost(), args.filled("name")
+    args.end()
+    queue = _existing_queue(asker_of(broker, user, vhost), name)
+    yield FEW
+    return Outcome(need_of(queue.scope), {})
+
+
 def delete_queue(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
     """`vhost`, `name`, `if_unused`, `if_empty`. Answers how many `messages` were ready."""
     vhost, name = args.vhost(), args.filled("name")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from understudy.http.api.changes import connections, directory, exchanges, queues
 from understudy.http.room import Room, Route
 
 
 def routes(_room: Room) -> Iterable[Route]:
-    return ()
+    yield from queues.routes()
+    yield from exchanges.routes()
+    yield from connections.routes()
+    yield from directory.routes()

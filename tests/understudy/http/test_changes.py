@@ -1,0 +1,180 @@
+"""The paths of RabbitMQ's management API that change something: status codes, effects on both nodes, through
+a failover, and what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.model.vhost.directory import Directory
+from tests.ha.client import Client
+from tests.ha.pair import Pair
+from tests.understudy.http.pair_door import Answer, Doors, doors
+
+Q = "/api/queues/%2F/q"
+X = "/api/exchanges/%2F/x"
+
+
+def visit(pair: Pair, script: Callable[[Doors], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20), doors(pair) as found:
+            await script(found)
+
+    asyncio.run(run())
+
+
+def a_pair() -> Pair:
+    pair = Pair()
+    pair.up()
+    return pair
+
+
+def test_each_change_holds_after_a_failover(caplog: pytest.LogCaptureFixture) -> None:
+    """All kinds in one run: made at the primary, seen and undone at the node that takes over."""
+    pair = a_pair()
+
+    async def script(to: Doors) -> None:
+        async def status(method: str, path: str, body: Any = None, **more: Any) -> int:
+            return (await to.ask(method, path, body, **more))[0]
+
+        # As rabbitmqadmin sends it: truths in strings, names of the path repeated.
+        declared = {"vhost": "/", "name": "q", "durable": "true", "auto_delete": False, "arguments": {}}
+        assert [await status("PUT", Q, declared) for _ in range(2)] == [201, 204]
+        assert await status("PUT", Q, {"durable": False}) == 400
+        assert [await status("PUT", X, {"type": "topic", "durable": True}) for _ in range(2)] == [201, 204]
+        code, _ = await to.ask("POST", "/api/bindings/%2F/e/x/q/q", {"routing_key": "a/b", "arguments": {}})
+        assert code == 201
+        routed = {"routing_key": "a/b", "payload": "hello", "payload_encoding": "string",
+                  "properties": {"delivery_mode": "2", "headers": {"n": 1}}}  # fmt: skip
+        assert await to.ask("POST", f"{X}/publish", routed) == (200, {"routed": True})
+        assert await to.ask("POST", f"{X}/publish", routed | {"routing_key": "z"}) == (200, {"routed": False})
+        default = routed | {"routing_key": "q", "payload": "aGk=", "payload_encoding": "base64"}
+        assert await to.ask("POST", "/api/exchanges/%2F/amq.default/publish", default) == (
+            200,
+            {"routed": True},
+        )
+        users = {"password": "secret", "tags": "management,policymaker"}
+        assert [await status("PUT", "/api/users/ann", users) for _ in range(2)] == [201, 204]
+        assert await status("PUT", "/api/vhosts/other", {"description": "d", "tags": "a,b"}) == 201
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        assert await status("PUT", "/api/permissions/%2F/ann", everything) == 201
+        policy = {"pattern": "^p", "definition": {"max-length": 9}, "priority": "1", "apply-to": "queues"}
+        assert await status("PUT", "/api/policies/%2F/lim", policy, user=("ann", "secret")) == 201
+        assert await status("PUT", "/api/policies/other/lim", policy, user=("ann", "secret")) == 403
+        assert await status("PUT", "/api/users/eve", users, user=("ann", "secret")) == 403
+
+        pair.kill(pair[0])
+        b = pair[1]
+        answers: list[dict[str, Any]] = []
+        b.running.manage("promote", {}, answers.append, pair.now)
+        while not answers:
+            await asyncio.sleep(0)
+        assert answers[0]["ok"]
+
+        directory: Directory = b.running.vhosts.directory
+        assert directory.users["ann"].tags == {"management", "policymaker"}
+        assert directory.vhosts["other"] == "d" and ("/", "lim") in directory.policies
+        peek = {"count": "5", "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": "50000"}
+        code, found = await to.ask("POST", f"{Q}/get", peek, at="b")
+        assert [(m["payload"], m["routing_key"], m["exchange"]) for m in found] == [
+            ("hello", "a/b", "x"), ("hi", "q", "")
+        ]  # fmt: skip
+        assert found[0]["properties"] == {"delivery_mode": 2, "headers": {"n": 1}}
+        assert await status("PUT", "/api/queues/%2F/t", {"durable": True}, at="b") == 201
+        moved = {"moved": 1, "left": 1, "full": False}
+        assert await to.ask("POST", f"{Q}/move", {"to": "t", "count": 1}, at="b") == (200, moved)
+        assert await status("DELETE", f"{Q}/contents", at="b") == 204
+        assert await status("DELETE", "/api/queues/%2F/t?if-empty=true", at="b") == 400
+        assert (
+            await status("DELETE", "/api/bindings/%2F/e/x/q/q/a%2Fb", at="b") == 404
+        )  # the key is a%2Fb itself
+        assert await status("DELETE", "/api/bindings/%2F/e/x/q/q/a%252Fb", at="b") == 204
+        assert await status("POST", f"{Q}/actions", {"action": "sync"}, at="b") == 204
+        for path in (Q, "/api/queues/%2F/t", f"{X}?if-unused=true", "/api/policies/%2F/lim",
+                     "/api/permissions/%2F/ann", "/api/vhosts/other"):  # fmt: skip
+            assert [await status("DELETE", path, at="b") for _ in range(2)] == [204, 404], path
+        assert await status("POST", "/api/users/bulk-delete", {"users": ["ann", "nobody"]}, at="b") == 204
+        assert not directory.users and not b.running.vhost.queues
+
+    with caplog.at_level(logging.INFO, "understudy.audit"):
+        visit(pair, script)
+    lines = [record.getMessage() for record in caplog.records if record.name == "understudy.audit"]
+    assert any("'guest' from '127.0.0.1': delete queue vhost='/' name='q'" in line for line in lines), lines
+    assert not any("secret" in line for line in lines)
+
+
+def test_a_connection_is_closed_with_the_reason_of_a_header() -> None:
+    pair = a_pair()
+    client = Client("c", pair[0], pair.now)
+    pair.run(0.1)
+    client.pump(pair.now)
+
+    async def script(to: Doors) -> None:
+        reason = {"X-Reason": "no more"}
+        name = "127.0.0.1%3A40000%20-%3E%20a"
+        assert await to.ask("DELETE", f"/api/connections/{name}", headers=reason) == (204, "")
+        assert (await to.ask("DELETE", f"/api/connections/{name}"))[0] == 404
+
+    visit(pair, script)
+    assert client.pump(pair.now) == ["c: connection close 320 CONNECTION_FORCED - no more"]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "reason"), [
+    ("PUT", Q, {"durable": "maybe"}, 400, "durable must be true or false"),
+    ("PUT", Q, {"arguments": {"x-max-length": "many"}}, 400, "406 PRECONDITION_FAILED"),
+    ("PUT", Q, {"arguments": 5}, 400, "arguments must be an object"),
+    ("PUT", "/api/queues/none/q", {}, 404, "404 NOT_FOUND - no vhost 'none'"),
+    ("PUT", "/api/queues/%2F/amq.q", {}, 403, "403 ACCESS_REFUSED"),
+    ("PUT", X, {"type": "x-none"}, 400, "'type' must be one of"),
+    ("DELETE", Q, None, 404, "404 NOT_FOUND - no queue 'q' in vhost '/'"),
+    ("DELETE", "/api/queues/%2F/%3Cb%3E%00%1B%2F", None, 404, "no queue '<b>\0\x1b/'"),
+    ("POST", f"{Q}/get", {"count": -1}, 400, "'count' must be a whole number from 1"),
+    ("POST", f"{Q}/get", {"count": "x"}, 400, "count must be a whole number"),
+    ("POST", f"{Q}/move", {}, 400, "key_missing: to"),
+    ("POST", f"{Q}/actions", {"action": "fly"}, 400, "action must be one of sync"),
+    ("POST", f"{X}/publish", {"payload": "", "routing_key": ""}, 404, "no exchange 'x'"),
+    ("POST", f"{X}/publish", {"payload": ""}, 400, "key_missing: routing_key"),
+    ("POST", f"{X}/publish", {"payload": "", "routing_key": 5}, 400, "'routing_key' must be a string"),
+    ("POST", "/api/bindings/%2F/e/x/q/q", {}, 404, "404 NOT_FOUND"),
+    ("PUT", "/api/users/ann", {"password": "x"}, 400, "key_missing: tags"),
+    ("PUT", "/api/users/ann", {"password_hash": "?", "tags": ""}, 400, "password_hash: "),
+    ("PUT", "/api/users/guest", {"password": "x", "tags": ""}, 400, "is made in the configuration of a"),
+    ("POST", "/api/users/bulk-delete", {"users": []}, 400, "a list of 1 to 100 names"),
+    ("PUT", "/api/permissions/%2F/none", {"configure": "", "write": "", "read": "("}, 400, "permission"),
+    ("PUT", "/api/policies/%2F/p", {"pattern": "(", "definition": {"max-length": 1}}, 400, "policy 'p'"),
+    ("PUT", "/api/policies/%2F/p", {"pattern": "", "definition": "x"}, 400, "definition must be an object"),
+    ("PUT", "/api/parameters/shovel/%2F/s", {"value": {}}, 400, "component 'shovel' not found"),
+    ("DELETE", "/api/vhosts/none", None, 404, "there is no vhost 'none'"),
+])  # fmt: skip
+def test_what_is_wrong_is_refused(method: str, path: str, body: Any, status: int, reason: str) -> None:
+    pair = Pair(1)
+    pair.start()
+
+    async def script(to: Doors) -> None:
+        code, answer = await to.ask(method, path, body)
+        assert (code, reason in answer["reason"]) == (status, True), (code, answer)
+        assert answer["error"] and answer["code"] and not answer["ok"]
+
+    visit(pair, script)
+
+
+def test_a_backup_says_where_the_primary_is() -> None:
+    pair = a_pair()
+
+    async def script(to: Doors) -> None:
+        async def refused(method: str, path: str, body: Any = None) -> Answer:
+            code, answer = await to.ask(method, path, body, at="b")
+            return code, answer["reason"]
+
+        for method, path, body in (
+            ("PUT", Q, {}), ("DELETE", Q, None), ("POST", f"{Q}/get", {}), ("PUT", "/api/vhosts/v", {}),
+            ("POST", f"{X}/publish", {"payload": "", "routing_key": ""}), ("DELETE", "/api/users/u", None),
+        ):  # fmt: skip
+            code, reason = await refused(method, path, body)
+            assert code == 503 and "its primary is a at 127.0.0.1:5000" in reason
+
+    visit(pair, script)

@@ -1,0 +1,142 @@
+"""Changes of virtual hosts, users, permissions, policies, parameters and limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from aiohttp import web
+
+from broker.security.authenticator import hash_password
+from understudy.definitions.entries import entry_of
+from understudy.definitions.parse import UserDefinition
+from understudy.http.answers import bad
+from understudy.http.api.changes.answered import delete, operate, put
+from understudy.http.api.changes.fields import Fields, whole
+from understudy.http.room import Call, Rights, Route
+
+_SHA256 = "rabbit_password_hashing_sha256"
+_MOST = 100
+"""Users in one deletion."""
+_LARGEST = 32 * 1024
+
+
+def routes() -> Iterable[Route]:
+    everything, policies = Rights.ADMINISTRATOR, Rights.POLICYMAKER
+    return (
+        Route("PUT", "/api/vhosts/{name}", _put_vhost, everything),
+        Route("DELETE", "/api/vhosts/{name}", _delete_vhost, everything),
+        Route("PUT", "/api/users/{name}", _put_user, everything),
+        Route("DELETE", "/api/users/{name}", _delete_user, everything),
+        Route("POST", "/api/users/bulk-delete", _delete_users, everything),
+        Route("PUT", "/api/permissions/{vhost}/{name}", _put_permission, everything),
+        Route("DELETE", "/api/permissions/{vhost}/{name}", partial(_delete, "permission"), everything),
+        Route("PUT", "/api/policies/{vhost}/{name}", partial(_put_policy, "policy"), policies),
+        Route("DELETE", "/api/policies/{vhost}/{name}", partial(_delete, "policy"), policies),
+        Route("PUT", "/api/parameters/{component}/{vhost}/{name}", _put_parameter, policies),
+        Route("DELETE", "/api/parameters/{component}/{vhost}/{name}", _delete_parameter, policies),
+    )
+
+
+async def _delete(kind: str, call: Call) -> web.Response:
+    return await delete(call, kind, call.part("vhost"), call.part("name"))
+
+
+# -- virtual hosts
+
+
+async def _put_vhost(call: Call) -> web.Response:
+    fields = Fields(await call.body())
+    tags = fields.words("tags") if fields.has("tags") else []
+    about = {"description": fields.text("description", ""), "tags": tags}
+    return await put(call, "vhost", "", call.part("name"), about)
+
+
+async def _delete_vhost(call: Call) -> web.Response:
+    return await delete(call, "vhost", "", call.part("name"))
+
+
+# -- users
+
+
+async def _put_user(call: Call) -> web.Response:
+    fields = Fields(await call.body())
+    tags, hashed = fields.words("tags"), ""
+    if fields.has("password"):
+        hashed = await asyncio.to_thread(hash_password, fields.text("password"))
+    elif fields.has("password_hash"):
+        hashed = _given_hash(call.part("name"), fields)
+    value = {"password_hash": hashed, "tags": tags}
+    return await put(call, "user", "", call.part("name"), value)
+
+
+def _given_hash(name: str, fields: Fields) -> str:
+    """RabbitMQ's hash in the form in which the directory keeps it. Raises Refused."""
+    given, algorithm = fields.text("password_hash"), fields.text("hashing_algorithm", _SHA256)
+    try:
+        user = UserDefinition(name=name, password_hash=given, hashing_algorithm=algorithm)
+        return str(entry_of(user).value["password_hash"])
+    except ValueError as error:
+        raise bad(f"password_hash: {error}") from None
+
+
+async def _delete_user(call: Call) -> web.Response:
+    return await delete(call, "user", "", call.part("name"))
+
+
+async def _delete_users(call: Call) -> web.Response:
+    """All of them or none. Those that are not there count as deleted."""
+    users = Fields(await call.body()).words("users")
+    if not 0 < len(users) <= _MOST:
+        raise bad(f"users must be a list of 1 to {_MOST} names")
+    changes = [{"action": "delete", "kind": "user", "vhost": "", "name": name} for name in users]
+    await operate(call, "define", changes=changes)
+    call.changed("delete users", names=", ".join(users))
+    return web.Response(status=204)
+
+
+async def _put_permission(call: Call) -> web.Response:
+    fields = Fields(await call.body())
+    value = {what: fields.text(what) for what in ("configure", "write", "read")}
+    return await put(call, "permission", call.part("vhost"), call.part("name"), value)
+
+
+# -- policies and parameters
+
+
+async def _put_policy(kind: str, call: Call) -> web.Response:
+    fields = Fields(await call.body())
+    definition = fields.any("definition")
+    if not isinstance(definition, dict):
+        raise bad("definition must be an object")
+    value = {
+        "pattern": fields.text("pattern"), "definition": definition,
+        "priority": whole("priority", fields.number("priority", 0)),
+        "apply-to": fields.text("apply-to", "all"),
+    }  # fmt: skip
+    return await put(call, kind, call.part("vhost"), call.part("name"), value)
+
+
+async def _put_parameter(call: Call) -> web.Response:
+    value = Fields(await call.body(_LARGEST)).any("value")
+    if not isinstance(value, dict):
+        raise bad("value must be an object")
+    return await put(call, _component(call), call.part("vhost"), call.part("name"), value)
+
+
+async def _delete_parameter(call: Call) -> web.Response:
+    return await delete(call, _component(call), call.part("vhost"), call.part("name"))
+
+
+_COMPONENTS = {
+    "federation-upstream": "federation-upstream", "federation-agent": "federation-agent"
+}  # fmt: skip
+
+
+def _component(call: Call) -> str:
+    """The kind of entry. Raises Refused for a component that this broker does not have."""
+    name = call.part("component")
+    if name not in _COMPONENTS:
+        raise bad(f"component {name!a:.100} not found: there are {', '.join(_COMPONENTS)}")
+    return str(_COMPONENTS[name])
