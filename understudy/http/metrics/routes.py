@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from ha.adapter.node import Node
+from understudy.http.metrics import rabbitmq
 from understudy.http.metrics.node_collector import NodeCollector, TlsState
-from understudy.http.room import Call, Rights, Room, Route
+from understudy.http.metrics.scrape import Scrapes
+from understudy.http.room import Call, Manageable, Rights, Room, Route
 
 
 def routes(room: Room, tls: TlsState | None = None) -> Iterable[Route]:
@@ -16,8 +19,32 @@ def routes(room: Room, tls: TlsState | None = None) -> Iterable[Route]:
     registry = CollectorRegistry()
     registry.register(NodeCollector(room.status, tls))
     ProcessCollector(registry=registry)
+    scrapes = Scrapes(room.places.limits.idle)
 
-    async def metrics(_call: Call) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def metrics(call: Call) -> web.StreamResponse:
+        return await scrapes.answer(call.request, _aggregated(room.node, registry))
 
-    return (Route("GET", "/metrics", metrics, Rights.NOBODY),)
+    async def per_object(call: Call) -> web.StreamResponse:
+        return await scrapes.answer(call.request, rabbitmq.per_object(_node(room.node)))
+
+    async def detailed(call: Call) -> web.StreamResponse:
+        asked = call.request.query
+        groups, vhosts = set(asked.getall("family", [])), asked.getall("vhost", None)
+        return await scrapes.answer(call.request, rabbitmq.detailed(_node(room.node), groups, vhosts))
+
+    return (
+        Route("GET", "/metrics", metrics, Rights.NOBODY),
+        Route("GET", "/metrics/per-object", per_object, Rights.NOBODY),
+        Route("GET", "/metrics/detailed", detailed, Rights.NOBODY),
+    )
+
+
+def _aggregated(node: Manageable, registry: CollectorRegistry) -> Iterator[str]:
+    yield generate_latest(registry).decode()
+    if isinstance(node, Node):  # stand-ins in tests have no queues
+        yield from rabbitmq.aggregated(node)
+
+
+def _node(node: Manageable) -> Node:
+    assert isinstance(node, Node)
+    return node
