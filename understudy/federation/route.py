@@ -41,7 +41,7 @@ class Route:
     def question(self) -> dict[str, Any]:
         """Arguments of the management command `federation-trace`."""
         at = self._due[0]
-        return {"vhost": at.vhost, "exchange": at.exchange, "key": self._key, "by": list(at.by)}
+        return {"vhost": at.vhost, "exchange": at.exchange, "key": self._key, "through": list(at.by)}
 
     def take(self, lines: list[Step]) -> None:
         """The steps that the due node has told."""

@@ -204,14 +204,14 @@ class Federation:
 
     def trace(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Where a message to `exchange` in `vhost` with the routing key `key` would go, which has come by the
-        nodes in `by`."""
+        nodes in `through`."""
         vhost, exchange, key = (args.get(name) for name in ("vhost", "exchange", "key"))
-        by = args.get("by", [])
+        by = args.get("through", [])
         there = self._node.vhosts.get(vhost) if isinstance(vhost, str) else None
         found = there.exchanges.get(exchange) if there is not None and isinstance(exchange, str) else None
         if there is None or found is None or not exchange or not isinstance(key, str):
             fault = f"there is no exchange {exchange!r:.300} in virtual host {vhost!r:.300}"
             return codes.BAD_ARGUMENTS.say(fault=fault).answer()
         if not isinstance(by, list) or not all(isinstance(node, str) for node in by):
-            return codes.BAD_ARGUMENTS.say(fault="'by' is a list of nodes").answer()
+            return codes.BAD_ARGUMENTS.say(fault="'through' is a list of nodes").answer()
         return {"ok": True, "reason": "", "steps": trace(there, found, key, tuple(by))}
