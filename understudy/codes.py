@@ -72,6 +72,13 @@ USER_EXISTS = Code(
     "Use `understudy user password` and `tags`, or change the configuration if the user is made there.",
 )
 
+MESSAGE_UNROUTED = Code(
+    "message-unrouted",
+    "{address}: the message is not in every queue that it was for: {why}",
+    "`understudy publish` reached no queue, or a queue that rejects publishes at its limit.",
+    "Look at the bindings of the exchange, or at the length of the queue.",
+)
+
 # -- starting a node
 
 CONFIG_INVALID = Code(

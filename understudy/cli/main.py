@@ -21,6 +21,7 @@ from understudy import __version__, codes
 from understudy.cli.exit_codes import DONE, FAILED, INTERRUPTED, SUMMARY, UNDONE, WRONG
 from understudy.cli.process import heard, quiet
 from understudy.shared.file_errors import of_file
+from understudy.shared.text import shown
 
 _COMMANDS = {
     "serve": ("understudy.cli.serve", "serve", "Run a broker in the foreground."),
@@ -69,6 +70,17 @@ _COMMANDS = {
         "policy",
         "Policies: limits and dead letters for queues, by name.",
     ),
+    "declare": (
+        "understudy.cli.objects.declaring",
+        "declare",
+        "Declare a queue, an exchange or a binding.",
+    ),
+    "delete": ("understudy.cli.objects.declaring", "delete", "Delete a queue, an exchange or a binding."),
+    "get": ("understudy.cli.objects.messages", "get", "Show messages at the head of a queue, or take them."),
+    "publish": ("understudy.cli.objects.messages", "publish", "Publish a message."),
+    "purge": ("understudy.cli.objects.messages", "purge", "Remove the ready messages of a queue."),
+    "move": ("understudy.cli.objects.messages", "move", "Move messages to another queue, each exactly once."),
+    "close": ("understudy.cli.objects.closing", "close", "Close connections of clients."),
     "quarantine": (
         "understudy.cli.quarantine",
         "quarantine",
@@ -121,7 +133,9 @@ _OF_RABBITMQCTL = {
     "list_vhost_limits": "vhost list", "list_operator_policies": "policy list --operator",
     "set_operator_policy": "policy set --operator", "clear_operator_policy": "policy clear --operator",
     "list_policies": "policy list", "set_policy": "policy set", "clear_policy": "policy clear",
-    "hash_password": "passwd",
+    "hash_password": "passwd", "purge_queue": "purge", "delete_queue": "delete queue",
+    "close_connection": "close", "close_all_connections": "close --vhost",
+    "close_all_user_connections": "close --of",
 }  # fmt: skip
 
 
@@ -189,7 +203,7 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return WRONG
     except click.ClickException as error:
-        line = " ".join(error.format_message().split())
+        line = shown(" ".join(error.format_message().split()))
         click.echo(f"understudy: {line}", err=True)
         return error.exit_code
     except click.exceptions.Exit as error:

@@ -1,0 +1,1 @@
+"""Commands on queues, exchanges, bindings, messages and connections of a running pair."""
