@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from spark.streams import OutputLost, ended, prepare
 from understudy import __version__, codes
@@ -161,6 +162,15 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         heard()
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names of commands, without importing their modules."""
+        found = [
+            CompletionItem(name, help=entry[2])
+            for name, entry in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

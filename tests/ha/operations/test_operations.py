@@ -221,6 +221,29 @@ def test_a_user_does_what_its_permissions_say() -> None:
     ]
 
 
+def test_topic_permissions_hold_for_operations() -> None:
+    pair = Pair(1)
+    pair.start()
+    everything = {"configure": "", "write": ".*", "read": ".*"}
+    changes = [
+        {"action": "put", "kind": "user", "name": "ann", "value": {"password_hash": "", "tags": []}},
+        {"action": "put", "kind": "permission", "vhost": "/", "name": "ann", "value": everything},
+        {"action": "put", "kind": "topic-permission", "vhost": "/", "name": "ann/amq.topic",
+         "value": {"write": "^w", "read": "^r"}},
+    ]  # fmt: skip
+    assert pair.ask(pair[0], "define", changes=changes)["ok"]
+    done(pair, "declare-queue", name="q")
+    ends = {"source": "amq.topic", "destination": "q", "by": "ann"}
+    done(pair, "bind", **ends, routing_key="r.#")
+    assert "access to topic 'w'" in refused(pair, "bind", **ends, routing_key="w")
+    message = {"exchange": "amq.topic", "payload": "", "by": "ann"}
+    done(pair, "publish", **message, routing_key="w")
+    copies = {"headers": {"CC": ["r"]}}
+    assert "access to topic 'r'" in refused(pair, "publish", **message, routing_key="r")
+    assert "access to topic 'r'" in refused(pair, "publish", **message, routing_key="w", properties=copies)
+    assert refused(pair, "define", changes=changes[:1], by="ann").startswith("403 ACCESS_REFUSED")
+
+
 def test_an_operator_over_amqp_cannot_say_who_asks() -> None:
     pair = Pair(1)
     pair.start()

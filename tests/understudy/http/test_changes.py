@@ -19,6 +19,17 @@ Q = "/api/queues/%2F/q"
 X = "/api/exchanges/%2F/x"
 
 
+ENTRIES = (
+    ("/api/topic-permissions/%2F/ann", {"exchange": "x", "write": "^w", "read": ""}),
+    ("/api/vhost-limits/%2F/max-queues", {"value": 50}),
+    ("/api/user-limits/ann/max-channels", {"value": "9"}),
+    (
+        "/api/operator-policies/%2F/op",
+        {"pattern": "^p", "definition": {"max-length": 3}, "apply-to": "queues"},
+    ),
+)
+
+
 def visit(pair: Pair, script: Callable[[Doors], Awaitable[None]]) -> None:
     async def run() -> None:
         async with asyncio.timeout(20), doors(pair) as found:
@@ -67,6 +78,10 @@ def test_each_change_holds_after_a_failover(caplog: pytest.LogCaptureFixture) ->
         assert await status("PUT", "/api/policies/other/lim", policy, user=("ann", "secret")) == 403
         assert await status("PUT", "/api/users/eve", users, user=("ann", "secret")) == 403
 
+        for path, body in ENTRIES:
+            assert [await status("PUT", path, body) for _ in range(2)] == [201, 204], path
+        assert await status("PUT", "/api/vhost-limits/%2F/max-connections", {"value": 7}) == 204
+
         pair.kill(pair[0])
         b = pair[1]
         answers: list[dict[str, Any]] = []
@@ -79,6 +94,11 @@ def test_each_change_holds_after_a_failover(caplog: pytest.LogCaptureFixture) ->
         assert directory.users["ann"].tags == {"management", "policymaker"}
         assert directory.vhosts["other"] == "d" and ("/", "lim") in directory.policies
         peek = {"count": "5", "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": "50000"}
+        assert directory.topic_permissions["/", "ann"]["x"].write == "^w"
+        assert directory.vhost_limits["/"] == {"max-queues": 50, "max-connections": 7}
+        assert (
+            directory.user_limits["ann"] == {"max-channels": 9} and ("/", "op") in directory.operator_policies
+        )
         code, found = await to.ask("POST", f"{Q}/get", peek, at="b")
         assert [(m["payload"], m["routing_key"], m["exchange"]) for m in found] == [
             ("hello", "a/b", "x"), ("hi", "q", "")
@@ -94,6 +114,9 @@ def test_each_change_holds_after_a_failover(caplog: pytest.LogCaptureFixture) ->
         )  # the key is a%2Fb itself
         assert await status("DELETE", "/api/bindings/%2F/e/x/q/q/a%252Fb", at="b") == 204
         assert await status("POST", f"{Q}/actions", {"action": "sync"}, at="b") == 204
+        assert await status("DELETE", "/api/vhost-limits/%2F/max-connections", at="b") == 204
+        for path, _ in ENTRIES:
+            assert [await status("DELETE", path, at="b") for _ in range(2)] == [204, 404], path
         for path in (Q, "/api/queues/%2F/t", f"{X}?if-unused=true", "/api/policies/%2F/lim",
                      "/api/permissions/%2F/ann", "/api/vhosts/other"):  # fmt: skip
             assert [await status("DELETE", path, at="b") for _ in range(2)] == [204, 404], path
@@ -148,6 +171,10 @@ def test_a_connection_is_closed_with_the_reason_of_a_header() -> None:
     ("PUT", "/api/policies/%2F/p", {"pattern": "(", "definition": {"max-length": 1}}, 400, "policy 'p'"),
     ("PUT", "/api/policies/%2F/p", {"pattern": "", "definition": "x"}, 400, "definition must be an object"),
     ("PUT", "/api/parameters/shovel/%2F/s", {"value": {}}, 400, "component 'shovel' not found"),
+    ("PUT", "/api/vhost-limits/%2F/max-cats", {"value": 1}, 400, "the limit must be one of max-connections"),
+    ("PUT", "/api/vhost-limits/%2F/max-queues", {}, 400, "key_missing: value"),
+    ("DELETE", "/api/user-limits/ann/max-channels", None, 404, "there is no limit 'max-channels' there"),
+    ("DELETE", "/api/topic-permissions/%2F/ann", None, 404, "there is no topic permission of 'ann'"),
     ("DELETE", "/api/vhosts/none", None, 404, "there is no vhost 'none'"),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused(method: str, path: str, body: Any, status: int, reason: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from broker.amqp091.codec.content import OCTET, PROPERTIES, TABLE, TEXT, read_content, write_content
 from broker.amqp091.codec.properties import headers_of, without_bcc
 from broker.amqp10.conversion import as_0_9_1, is_stored
-from broker.authorization import demand
+from broker.authorization import demand, demand_copies, demand_topic
 from broker.errors import PreconditionFailed, ResourceError
 from broker.model.octets import as_octets, is_unicode
 from broker.model.routing.publish_route import need_of
@@ -154,6 +154,9 @@ def publish(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]
     if broker.pausing:
         raise ResourceError(f"publishers are paused: {broker.block_reason}")
     demand(asker, "write", "exchange", exchange)
+    demand_topic(asker, "write", exchange, key)
+    if framed.checked.copies:
+        demand_copies(asker, exchange, headers_of(framed.raw))
     place = asker.vhost
     route = yield from place.find(exchange, key)
     if not route.queues:

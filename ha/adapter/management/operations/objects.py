@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.authorization import demand, demand_exchange, demand_queue
+from broker.authorization import demand, demand_exchange, demand_queue, demand_topic
 from broker.errors import NotFound
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import Binding, Exchange
@@ -125,6 +125,7 @@ def bind(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
     args.end()
     asker = asker_of(broker, user, vhost)
     _demand_binding(asker, kind, destination, source)
+    demand_topic(asker, "read", source, key)
     place = asker.vhost
     before = place.bindings
     if kind == "queue":
@@ -147,6 +148,7 @@ def unbind(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
     _demand_binding(asker, kind, destination, source)
     target = _target(asker, kind, destination)
     found = yield from _find_binding(asker.vhost.exchange(source), target, named, key, arguments)
+    demand_topic(asker, "read", source, found.routing_key)
     place = asker.vhost
     if isinstance(target, Queue):
         scope = place.unbind_queue(destination, source, found.routing_key, found.arguments, owner=asker)

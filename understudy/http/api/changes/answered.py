@@ -27,6 +27,12 @@ async def operate(call: Call, command: str, **args: Any) -> dict[str, Any]:
     return answer
 
 
+async def listing(call: Call, kind: str) -> list[dict[str, Any]]:
+    """Entries of the directory, as definitions have them. Raises Refused."""
+    found: list[dict[str, Any]] = (await operate(call, "directory"))[kind]
+    return found
+
+
 async def put(call: Call, kind: str, vhost: str, name: str, value: dict[str, Any]) -> web.Response:
     """Put an entry of the directory. 201 if it is new, else 204. Raises Refused."""
     answer = await operate(call, "define", changes=[_change("put", kind, vhost, name, value)])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
+from broker.model.vhost.directory import OPERATOR_POLICY, TOPIC_PERMISSION
 from broker.security.authenticator import hash_password
+from broker.security.topic_permissions import TOPICAL, topic_name
 from understudy.definitions.entries import entry_of
 from understudy.definitions.parse import UserDefinition
 from understudy.http.answers import bad
-from understudy.http.api.changes.answered import delete, operate, put
+from understudy.http.api.changes.answered import delete, listing, missing, operate, put
 from understudy.http.api.changes.fields import Fields, whole
 from understudy.http.room import Call, Rights, Route
 
@@ -32,6 +35,14 @@ def routes() -> Iterable[Route]:
         Route("POST", "/api/users/bulk-delete", _delete_users, everything),
         Route("PUT", "/api/permissions/{vhost}/{name}", _put_permission, everything),
         Route("DELETE", "/api/permissions/{vhost}/{name}", partial(_delete, "permission"), everything),
+        Route("PUT", "/api/topic-permissions/{vhost}/{name}", _put_topic_permission, everything),
+        Route("DELETE", "/api/topic-permissions/{vhost}/{name}", _delete_topic_permissions, everything),
+        Route(
+            "PUT", "/api/operator-policies/{vhost}/{name}", partial(_put_policy, OPERATOR_POLICY), everything
+        ),
+        Route(
+            "DELETE", "/api/operator-policies/{vhost}/{name}", partial(_delete, OPERATOR_POLICY), everything
+        ),
         Route("PUT", "/api/policies/{vhost}/{name}", partial(_put_policy, "policy"), policies),
         Route("DELETE", "/api/policies/{vhost}/{name}", partial(_delete, "policy"), policies),
         Route("PUT", "/api/parameters/{component}/{vhost}/{name}", _put_parameter, policies),
@@ -100,6 +111,30 @@ async def _put_permission(call: Call) -> web.Response:
     fields = Fields(await call.body())
     value = {what: fields.text(what) for what in ("configure", "write", "read")}
     return await put(call, "permission", call.part("vhost"), call.part("name"), value)
+
+
+async def _put_topic_permission(call: Call) -> web.Response:
+    fields = Fields(await call.body())
+    value: dict[str, Any] = {what: fields.text(what) for what in TOPICAL}
+    name = topic_name(call.part("name"), fields.text("exchange"))
+    return await put(call, TOPIC_PERMISSION, call.part("vhost"), name, value)
+
+
+async def _delete_topic_permissions(call: Call) -> web.Response:
+    """All of a user in a virtual host."""
+    user, vhost = call.part("name"), call.part("vhost")
+    found = [line for line in await listing(call, "topic_permissions")
+             if (line["user"], line["vhost"]) == (user, vhost)]  # fmt: skip
+    if not found:
+        raise missing(f"topic permission of {user!a:.300}")
+    changes = [
+        {"action": "delete", "kind": TOPIC_PERMISSION, "vhost": vhost,
+         "name": topic_name(user, line["exchange"])}
+        for line in found
+    ]  # fmt: skip
+    await operate(call, "define", changes=changes)
+    call.changed("delete topic permissions", vhost=vhost, name=user)
+    return web.Response(status=204)
 
 
 # -- policies and parameters

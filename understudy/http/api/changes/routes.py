@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from understudy.http.api.changes import connections, directory, exchanges, queues
+from understudy.http.api.changes import connections, directory, exchanges, limits, queues
 from understudy.http.room import Room, Route
 
 
@@ -13,3 +13,4 @@ def routes(_room: Room) -> Iterable[Route]:
     yield from exchanges.routes()
     yield from connections.routes()
     yield from directory.routes()
+    yield from limits.routes()
