@@ -82,6 +82,7 @@ _COMMANDS = {
     "purge": ("understudy.cli.objects.messages", "purge", "Remove the ready messages of a queue."),
     "move": ("understudy.cli.objects.messages", "move", "Move messages to another queue, each exactly once."),
     "close": ("understudy.cli.objects.closing", "close", "Close connections of clients."),
+    "trace": ("understudy.cli.objects.tracing", "trace", "Show messages of a virtual host as they pass."),
     "quarantine": (
         "understudy.cli.quarantine",
         "quarantine",
@@ -134,7 +135,7 @@ _OF_RABBITMQCTL = {
     "list_vhost_limits": "vhost list", "list_operator_policies": "policy list --operator",
     "set_operator_policy": "policy set --operator", "clear_operator_policy": "policy clear --operator",
     "list_policies": "policy list", "set_policy": "policy set", "clear_policy": "policy clear",
-    "hash_password": "passwd", "purge_queue": "purge", "delete_queue": "delete queue",
+    "hash_password": "passwd", "purge_queue": "purge", "trace_on": "trace", "delete_queue": "delete queue",
     "close_connection": "close", "close_all_connections": "close --vhost",
     "close_all_user_connections": "close --of",
 }  # fmt: skip

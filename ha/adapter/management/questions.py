@@ -14,6 +14,7 @@ from ha.adapter.management.directory_changes import DirectoryChanges, DirectoryN
 from ha.adapter.management.operations.desk import OPERATIONS, OperationDesk
 from ha.adapter.management.serving import not_serving
 from ha.adapter.management.status_view import READY, query_of
+from ha.adapter.management.tracing import Tracing
 
 if TYPE_CHECKING:
     from ha.adapter.federation.federation import Federation
@@ -33,6 +34,7 @@ class AskedNode(DirectoryNode, Protocol):
     federation: Federation
     mirrors: QueueMirrors
     settings: HaSettings
+    now: float
 
     @property
     def random_bytes(self) -> Callable[[int], bytes]: ...
@@ -51,6 +53,7 @@ class Questions:
         self._tokens = 0
         self._directory = DirectoryChanges(node)
         self._operations = OperationDesk(node)
+        self._tracing = Tracing(node)
 
     def tick(self) -> None:
         """Before the broker ends its tick: work on operations."""
@@ -60,6 +63,7 @@ class Questions:
         """Answer requests that have become safe."""
         self._directory.end_tick()
         self._operations.end_tick()
+        self._tracing.end_tick()
 
     def next_deadline(self) -> float | None:
         return self._operations.next_deadline()
@@ -81,6 +85,8 @@ class Questions:
                 reply({"ok": ok, "reason": status["reason"], "status": status})
             case "ping" | "query" | "definitions" | "federation" | "federation-trace" | "directory":
                 reply(self._listing(command, args))
+            case "trace":
+                reply(self._tracing.ask(args, by))
             case "define":
                 self._directory.ask(args, reply, by)
             case "replicate" | "replicate-stop":

@@ -33,6 +33,7 @@ GROUPS = {
     "policy": ("list", "set", "clear"), "quarantine": ("list", "show", "republish"),
     "agent": ("install", "metadata"), "deploy": ("list", "show"),
     "ledger": ("check", "compact", "prune", "convert"),
+    "declare": ("queue", "exchange", "binding"), "delete": ("queue", "exchange", "binding"),
     "federate": ("upstream", "agent", "list", "pause", "resume", "remove", "trace", "map", "attach"),
 }  # fmt: skip
 EACH = [[name] for name in _COMMANDS] + [[name, inner] for name in GROUPS for inner in GROUPS[name]]
@@ -42,20 +43,25 @@ NODE = [
     ["definitions", "export"], ["vhost", "list"], ["user", "list"], ["permission", "list"],
     ["policy", "list"], ["replicate", "--list"], ["federate", "list"],
     ["federate", "trace", "amq.topic", "k"], ["federate", "trace", "--net", "amq.topic", "k"],
-    ["federate", "map"],
+    ["federate", "map"], ["declare", "queue", "q"], ["get", "q"], ["publish", "q", "x"],
+    ["purge", "q", "--yes"], ["close", "--of", "nobody"],
 ]  # fmt: skip
 """What a node on its own answers with success."""
 REFUSED = [
     ["status", "--expect", "ready"], ["demote"], ["switchover"], ["replicate", "--stop", "none"],
     ["vhost", "delete", "none"], ["user", "delete", "none"], ["permission", "clear", "none"],
     ["policy", "clear", "none"], ["federate", "trace", "none", "k"],
+    ["purge", "none", "--yes"], ["get", "none"], ["publish", "none", "x"], ["move", "none", "none"],
+    ["close", "none"], ["delete", "queue", "none"], ["delete", "exchange", "none"],
+    ["delete", "binding", "amq.topic", "none"], ["declare", "exchange", "amq.none"],
+    ["declare", "binding", "none", "none"],
     ["federate", "trace", "none", "k", "--net"],
     ["federate", "attach", "^none$", "--upstream", "hub"],
     ["federate", "pause", "x", "none"], ["federate", "resume", "x", "none"],
     ["federate", "remove", "agent", "x", "none"], ["federate", "remove", "upstream", "none"],
 ]  # fmt: skip
 UNREACHABLE = [
-    *NODE, ["promote"], ["demote"], ["switchover"], ["replicate", "127.0.0.1:1", "orders"],
+    *NODE, ["trace"], ["promote"], ["demote"], ["switchover"], ["replicate", "127.0.0.1:1", "orders"],
     ["definitions", "import", "{definitions}"], ["vhost", "add", "new"], ["user", "delete", "joe"],
     ["user", "tags", "joe"], ["permission", "set", "joe", ".*", ".*", ".*"],
     ["policy", "set", "all", ".*", '{"max-length": 1}'],

@@ -235,3 +235,19 @@ def test_a_file_that_fails_in_any_command_is_named(
     missing = tmp_path / "missing"
     assert run(lambda **_: missing.read_text()) == 1
     assert capsys.readouterr().err == f"understudy: {missing}: No such file or directory (file-unusable)\n"
+
+
+@pytest.mark.parametrize(("words", "known"), [
+    ("understudy pu", ["publish", "purge"]), ("understudy declare q", ["queue"]),
+    ("understudy get --th", ["--then"]), ("understudy get --then ", ["keep", "take", "reject"]),
+])  # fmt: skip
+def test_the_shell_completes_words(
+    words: str, known: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_UNDERSTUDY_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    with pytest.raises(SystemExit) as end:
+        run(cli.main, [])
+    assert end.value.code == 0
+    assert [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()] == known

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pika
 import pika.exceptions
 import pytest
 
 from tests.failover.nodes.pair import Pair, channel_of
 from tests.understudy.command_line import command
+from understudy.cli.main import cli
+from understudy.cli.objects.tracing import Trace
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,13 @@ class Shell:
         assert (found, out) == (code, ""), (arguments, out, err)
         assert err.startswith("understudy: ") and err.count("\n") == 1
         return err
+
+
+def until(trace: Trace) -> list[dict[str, Any]]:
+    """The next events."""
+    while not (found := trace.passed()):
+        pass
+    return found
 
 
 @pytest.fixture
@@ -98,19 +108,32 @@ def test_commands_hold_through_a_failover(pair: Pair, shell: Shell, tmp_path: Pa
     assert code == 0 and r"one\x1b" in out and "base64 /wA=" in out and "\x1b" not in out
     assert shell.done("move", "q", "rest", "--count", "1") == "1 message moved to 'rest'"
 
+    login = {"user": "guest", "password": "guest", "timeout": 30.0, "form": "table"}
+    with click.Context(cli):
+        trace = Trace({"address": pair.addresses["right"], **login}, "/", 16)
+    assert trace.passed() == []
+    shell.done("publish", "rest", "seen")
+    (seen,) = until(trace)
+    assert (seen["queues"], seen["payload"]) == (["rest"], "seen")
+    assert "no vhost 'none'" in shell.refused("trace", "--vhost", "none", code=2)
+
     pair.kill("left")
     code, _, err = pair.command("promote", "right")
     assert code == 0, err
 
+    with click.Context(cli):
+        while trace.session_at != pair.addresses["right"]:
+            assert trace.passed() == []
     assert [m["payload"] for m in shell.answer("get", "q", "--count", "5")] == ["/wA=", "three"]
-    assert shell.answer("move", "rest", "q") == {
-        "ok": True,
-        "reason": "",
-        "moved": 1,
-        "left": 0,
-        "full": False,
-    }
-    assert [m["payload"] for m in shell.answer("get", "q", "--count", "1", "--then", "take")] == ["/wA="]
+    assert shell.done("move", "rest", "q", "--count", "1") == "1 message moved to 'q'"
+    assert {(e["event"], e.get("reason")) for e in until(trace)} == {("enqueued", None), ("left", "moved")}
+    assert [m["payload"] for m in shell.answer("get", "rest")] == ["seen"]
+    assert shell.done("purge", "rest", "--yes") == "queue 'rest': 1 message removed"
+    assert shell.answer("move", "q", "rest", "--count", "2")["moved"] == 2
+    whole = {"ok": True, "reason": "", "moved": 2, "left": 0, "full": False}
+    assert shell.answer("move", "rest", "q") == whole
+    (taken,) = shell.answer("get", "q", "--count", "1", "--then", "take")
+    assert taken["payload"] == "one\x1b"
     assert "queue 'q' has 2 messages: nothing is done without --yes" in shell.refused(
         "delete", "queue", "q", code=2
     )

@@ -64,7 +64,9 @@ def get(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
     taken = _taken(asker.vhost.queue(name, owner=asker), count, most)
     asker.vhost.shared.used(queue)
     behind = queue.message_count
-    found = [_shown(entry, encoding, most, behind + len(taken) - 1 - at) for at, entry in enumerate(taken)]
+    found = [
+        shown_message(entry, encoding, most, behind + len(taken) - 1 - at) for at, entry in enumerate(taken)
+    ]
     need = yield from _settle(queue, taken, mode)
     yield FEW + _PER_MESSAGE * len(taken) + sum(len(entry[2]) for entry in taken) // _OCTETS_A_STEP
     return Outcome(need, {"messages": found})
@@ -106,8 +108,8 @@ def _settle(queue: Queue, taken: list[Entry], mode: str) -> Steps[Need]:
     return Need.DURABLE if dies else need_of(queue.content_scope)
 
 
-def _shown(entry: Entry, encoding: str, most: int, behind: int) -> dict[str, Any]:
-    """One message. `behind`: how many follow it in the queue."""
+def shown_message(entry: Entry, encoding: str, most: int, behind: int = 0) -> dict[str, Any]:
+    """One message, with `most` octets of its body. `behind`: how many follow it in the queue."""
     _, envelope, raw = entry
     if is_stored(raw):
         raw = as_0_9_1(raw)
