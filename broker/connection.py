@@ -241,6 +241,10 @@ class Connection(ABC):
         """A deadline of this connection has come."""
 
     @abstractmethod
+    def check_acks(self, now: float) -> None:
+        """Close what has kept a message unacknowledged for too long."""
+
+    @abstractmethod
     def login_answered(self, answer: Answer, now: float) -> None:
         """The check of its password has ended."""
 

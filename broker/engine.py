@@ -14,6 +14,7 @@ from collections.abc import Callable
 from itertools import count
 
 from broker import codes
+from broker.ack_timeouts import AckTimeouts
 from broker.admission import Admission
 from broker.amqp091.publishing.publish import PublishMemo
 from broker.amqp091.server.connection import ServerConnection
@@ -122,6 +123,7 @@ class Broker:
         self.memory = MemoryAlarm(settings.memory_limit)
         self.disk = DiskAlarm(settings.disk_free_limit)
         self.paging = Paging(overflow)
+        self.ack_timeouts = AckTimeouts(settings.consumer_timeout)
         self._received = 0
         """Octets of input since the disk was last sampled."""
         self.output_fenced = False
@@ -215,6 +217,9 @@ class Broker:
         if self.resuming:
             self._resume()
         if not self.output_fenced and not self.input_paused:
+            look = self.ack_timeouts.next(self.vhosts.removals.shortest_ack)
+            if look is not None and look <= now:
+                self.ack_timeouts.look(now, self.connections)
             self.vhosts.dispatch()
             self.vhosts.expire(now)
         self.vhosts.removals.end_tick()
@@ -298,7 +303,8 @@ class Broker:
         expiry = None if waits else vhosts.expiries.next()
         over = None if waits else vhosts.removals.next()
         removal = None if over is None else self._wall.when(over)
-        watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
+        looks = None if waits else self.ack_timeouts.next(vhosts.removals.shortest_ack)
+        watches = (looks, self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
         for other in (self.history.next_deadline(), *watches, self.repeats.due, expiry, removal):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other

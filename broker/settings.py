@@ -28,6 +28,9 @@ class BrokerSettings:
     channel_max: int = 2047
     consumer_max_per_channel: int = 1000
     consumer_max_per_queue: int = 10_000
+    consumer_timeout: int = 0
+    """Milliseconds that a client may keep a message unacknowledged, if the queue says nothing else; 0 for
+    any time."""
     transaction_max: int = 32_000
     """Maximum steps of one commit, because no other client is served meanwhile. See `turns.steps_of`; a dead
     letter counts `transaction.LETTER`."""

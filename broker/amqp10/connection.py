@@ -416,6 +416,11 @@ class Amqp10Connection(Amqp10Host):
         elif self.step in OPENING:
             self._opening_timer(now)
 
+    def check_acks(self, now: float) -> None:
+        if self.running:
+            self.now = now
+            self._guarded(lambda: self.links.check_acks(now))
+
     def _opening_timer(self, now: float) -> None:
         if now < self._handshake_deadline:
             if self.step is Amqp10Step.HELD:

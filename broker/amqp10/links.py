@@ -21,7 +21,7 @@ from broker.errors import AmqpError
 from broker.model.queue.requeueing import Delivered, DeliveredBatch
 from broker.model.steps import Steps
 from broker.model.values import Need
-from understudy.shared.amqp10.conditions import LIMIT, Fault
+from understudy.shared.amqp10.conditions import LIMIT, PRECONDITION, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -375,6 +375,13 @@ class Links:
             waiting -= 1
         if self.turns:
             broker.resuming[self.connection] = None
+
+    def check_acks(self, now: float) -> None:
+        """Close links whose client has kept a message for too long."""
+        for served in list(self._served.values()):
+            if isinstance(served, Outgoing) and (late := served.late(now)) is not None:
+                text = f"a message was not settled in time. Timeout value used: {late} ms"
+                self.fail(served, Fault(PRECONDITION, text))
 
     def resume(self) -> None:
         """There is room for deliveries again."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from proton import Sender
 
+from broker.ack_timeouts import DeliveryTimes
 from broker.amqp091.channel_state.delivery import fit
 from broker.amqp091.channel_state.unacked import need_of_dequeue
 from broker.amqp10 import deliveries
@@ -72,8 +73,8 @@ class Outgoing:
 
     __slots__ = (
         "_burst", "_draining", "_largest", "_links", "_most", "_number", "_numbers", "_open",
-        "_pointer", "_settling", "_staged", "_temporary", "_unacked", "_wants_id", "consumer", "link",
-        "queue",
+        "_pointer", "_settling", "_staged", "_temporary", "_times", "_unacked", "_wants_id", "consumer",
+        "link", "queue",
     )  # fmt: skip
     __deletable__ = ("consumer",)
 
@@ -101,6 +102,7 @@ class Outgoing:
         self._numbers: dict[Delivery, int] = {}
         """The deliveries that are not settled here."""
         self._unacked: dict[int, Entry] = {}
+        self._times = DeliveryTimes()
         self._settling: set[int] = set()
         """Deliveries with an outcome that are settled once that is safe."""
         self._staged: list[Entry] = []
@@ -360,6 +362,17 @@ class Outgoing:
                 return
         self.link.drained()
         self._links.connection.sent(0)
+
+    def late(self, now: float) -> int | None:
+        """The timeout for acks, in milliseconds, if a message is outstanding for longer."""
+        own = self.queue.rules.consumer_timeout
+        timeout = self._links.connection.settings.consumer_timeout if own is None else own
+        if not timeout or not self._unacked:
+            self._times.clear()
+            return None
+        oldest = next(iter(self._unacked))
+        self._times.note(now, oldest, self._number + 1)
+        return timeout if oldest < self._times.upto(now - timeout / 1000) else None
 
     def resume(self) -> None:
         """There is room again."""

@@ -341,3 +341,19 @@ def test_direct_reply_to_that_cannot_be(connection: Any) -> None:
     assert connection.channel().queue_declare(REPLY_TO, passive=True).method.consumer_count == 1
     with refused(404):
         connection.channel().basic_get(REPLY_TO)
+
+
+def test_consumer_timeout(connect: Callable[..., Any], connection: Any, channel: Any, new: New) -> None:
+    """A message that is out for too long comes back, and costs its channel."""
+    queue, got, next_one = new("slow"), Got(), Got()
+    channel.queue_declare(queue, arguments={"x-consumer-timeout": 200})
+    publish(channel, queue, b"task")
+    channel.basic_consume(queue, got)
+    got.wait(connection, 1)
+    with refused(406, "delivery acknowledgement on channel 1 timed out. Timeout value used: 200 ms. This"):
+        channel.start_consuming()
+    other = connect()
+    other.channel().basic_consume(queue, next_one, auto_ack=True)
+    next_one.wait(other, 1)
+    assert next_one[0][0].redelivered
+    other.channel().queue_delete(queue)

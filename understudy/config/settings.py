@@ -106,6 +106,11 @@ class BrokerSection(_Section):
     """Consumers of a channel. One more closes its connection with 530. 1 to 65535."""
     consumer_max_per_queue: int = Field(default=10_000, ge=1, le=1_000_000)
     """Consumers of a queue. One more closes its channel with 406. 1 to 1000000."""
+    consumer_timeout: DurationOrZero = Field(default=0.0, le=315_360_000)
+    """How long a client may keep a message unacknowledged. Then its channel is closed with 406, or its link
+    over AMQP 1.0, and its messages are ready again. The argument `x-consumer-timeout` of a queue and
+    `consumer-timeout` of a policy, both in milliseconds, come first. RabbitMQ has 30 minutes. `0s`: any
+    time."""
     transaction_max: int = Field(default=32_000, ge=1, le=10_000_000)
     """Steps that one commit may take, 1 to 10000000. A larger commit is refused (406). A message takes one
     step for each queue, a dead letter 100, or more if it goes to many queues. Each run of messages with equal

@@ -265,6 +265,7 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         channel_max=broker.channel_max,
         consumer_max_per_channel=broker.consumer_max_per_channel,
         consumer_max_per_queue=broker.consumer_max_per_queue,
+        consumer_timeout=round(1000 * broker.consumer_timeout),
         transaction_max=broker.transaction_max,
         heartbeat=round(broker.heartbeat),
         handshake_timeout=broker.handshake_timeout,

@@ -7,6 +7,7 @@ series of acks of consecutive single tags, is one range.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,6 +66,19 @@ class Unacked:
 
     def __len__(self) -> int:
         return sum(len(run.entries) for run in self._runs)
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest outstanding tag."""
+        return self._runs[0].first if self._runs else None
+
+    def before(self, tag: int) -> Iterator[tuple[Queue, int]]:
+        """The queue of each run that begins before that tag, and its first tag."""
+        for run in self._runs:
+            if run.first >= tag:
+                break
+            if not run.queue.deleted:
+                yield run.queue, run.first
 
     def add(self, run: Run) -> None:
         """Add a run with tags above all others. Small runs are joined with the previous small run."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from broker.ack_timeouts import timed_out
 from broker.amqp091.channel_state.output import Output
 from broker.amqp091.channel_state.unacked import (
     ACK_SIZE,
@@ -248,6 +249,14 @@ class Channel:
         if not arguments["requeue"]:
             raise NotImplemented_("requeue=false")
         self._requeue(self.unacked.take_all())
+
+    def check_acks(self, now: float) -> None:
+        """Close the channel if its client has kept a message for too long."""
+        if not self.is_open:
+            return
+        late = self.consumers.late(now)
+        if late is not None:
+            self.connection.fail(self, PreconditionFailed(timed_out(self.number, late)))
 
     # -- other methods
 

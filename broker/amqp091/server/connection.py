@@ -485,6 +485,12 @@ class ServerConnection(Host):
         elif self.state is State.RUNNING:
             self._beat(now)
 
+    def check_acks(self, now: float) -> None:
+        if self.state is State.RUNNING and not self.is_management:
+            self.now = now
+            for channel in list(self.channels.values()):
+                channel.check_acks(now)
+
     def _on_opening_timer(self, now: float) -> None:
         try:
             self.handshake.timer(now)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from broker.ack_timeouts import DeliveryTimes
 from broker.amqp091.channel_state.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
 from broker.amqp091.channel_state.output import Output
 from broker.amqp091.channel_state.unacked import Run, Unacked
@@ -40,7 +41,7 @@ class ChannelConsumers:
 
     __slots__ = (
         "_cancels", "_connection", "_flowing", "_gets_held", "_in_flight", "_limit", "_next_tag", "_number",
-        "_output", "_prefetch", "_replies", "_served", "_staged", "_unacked", "by_tag",
+        "_output", "_prefetch", "_replies", "_served", "_staged", "_times", "_unacked", "by_tag",
     )  # fmt: skip
 
     def __init__(self, output: Output, unacked: Unacked) -> None:
@@ -52,6 +53,7 @@ class ChannelConsumers:
         self._replies: ServedConsumer | None = None
         self._served = 0
         self._staged = Staged()
+        self._times = DeliveryTimes()
         self._next_tag = 1
         self._limit = 0
         """Limit of the whole channel (qos with global)."""
@@ -327,6 +329,28 @@ class ChannelConsumers:
         """Schedule all queues, since each consumer may get more than before."""
         for consumer in self.by_tag.values():
             consumer.queue.schedule()
+
+    def late(self, now: float) -> int | None:
+        """The timeout for acks of a queue, in milliseconds, if a message of it is outstanding for longer."""
+        oldest = self._unacked.oldest
+        if oldest is None:
+            self._times.clear()
+            return None
+        self._times.note(now, oldest, self._next_tag)
+        default, shortest = self._connection.settings.consumer_timeout, None
+        for queue in self._unacked.queues:
+            timeout = queue.rules.consumer_timeout
+            timeout = default if timeout is None else timeout
+            if timeout and (shortest is None or timeout < shortest):
+                shortest = timeout
+        if shortest is None:
+            return None
+        for queue, first in self._unacked.before(self._times.upto(now - shortest / 1000)):
+            own = queue.rules.consumer_timeout
+            timeout = default if own is None else own
+            if timeout and first < self._times.upto(now - timeout / 1000):
+                return timeout
+        return None
 
     # -- the end
 

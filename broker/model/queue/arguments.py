@@ -51,6 +51,9 @@ class QueueRules:
     """1 to 255. None: no priorities."""
     delivery_limit: int | None = None
     """Maximum number of times that a message may come back from consumers; None: no limit."""
+    consumer_timeout: int | None = None
+    """Milliseconds that a client may keep a message unacknowledged; 0: any time. None: as the broker has
+    it."""
     single_active: bool = False
     """Only the consumer that came first gets messages; the others wait."""
 
@@ -172,6 +175,7 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     "x-queue-version": _one_of("version", 1, 2),
     "x-single-active-consumer": _boolean,
     "x-delivery-limit": _whole,
+    "x-consumer-timeout": _not_negative,
     "x-max-in-memory-length": _not_negative,
     "x-max-in-memory-bytes": _not_negative,
     "x-quorum-initial-group-size": _at_least_one,
@@ -184,7 +188,8 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
 
 WHOLE_NUMBERS = frozenset((
     "x-expires", "x-message-ttl", "x-max-length", "x-max-length-bytes", "x-max-priority", "x-queue-version",
-    "x-delivery-limit", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size",
+    "x-delivery-limit", "x-consumer-timeout", "x-max-in-memory-length", "x-max-in-memory-bytes",
+    "x-quorum-initial-group-size",
 ))  # fmt: skip
 """Arguments with integer values."""
 
@@ -267,6 +272,7 @@ def rules_of(arguments: Arguments) -> QueueRules:
         ),
         max_priority=None if priorities is None else max(1, priorities),  # as in RabbitMQ
         delivery_limit=None if returns is None or returns < 0 else returns,
+        consumer_timeout=_number_of(arguments, "x-consumer-timeout"),
         single_active=arguments.get("x-single-active-consumer") is True,
     )
 

@@ -201,6 +201,9 @@ class QueueContents:
         self.timed = self.timed or rules.message_ttl is not None
         self.sized = rules.max_length_bytes is not None
         self.watched = self.timed or rules.limited
+        if rules.consumer_timeout:
+            shortest = self.removals.shortest_ack
+            self.removals.shortest_ack = min(shortest or rules.consumer_timeout, rules.consumer_timeout)
         if rules.delivery_limit is None:
             self.returns = None
         elif self.returns is None:

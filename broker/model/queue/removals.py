@@ -167,13 +167,14 @@ class Removals:
       that is.
     - `held_back`: queues that, since the last tick's end, hold rejected messages that they cannot send on
       at once.
+    - `shortest_ack`: milliseconds of the shortest timeout for acks that a queue ever had; 0 for none.
     - `steps`: for deliveries; what is left of them in this tick.
     """
 
     __slots__ = (
         "_looks", "_over", "_resumed", "_touched", "behind", "copies", "dead_lettered", "format",
-        "freeing", "held_back", "left", "move", "refused_from", "requeueing", "searches", "since", "steps",
-        "wall_ms", "work",
+        "freeing", "held_back", "left", "move", "refused_from", "requeueing", "searches", "shortest_ack",
+        "since", "steps", "wall_ms", "work",
     )  # fmt: skip
 
     def __init__(self, message_format: MessageFormat = OPAQUE, move: Move = _move_nothing) -> None:
@@ -191,6 +192,7 @@ class Removals:
         self.copies = 0
         self.dead_lettered: dict[str, int] = {}
         self.steps = STEPS
+        self.shortest_ack = 0
         self.refused_from: tuple[int, int] | None = None
         self._touched: dict[RuledQueue, None] = {}
         self._resumed: list[RuledQueue] = []

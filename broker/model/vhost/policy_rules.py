@@ -31,6 +31,7 @@ QUEUE_KEYS = {
     "dead-letter-exchange": "x-dead-letter-exchange",
     "dead-letter-routing-key": "x-dead-letter-routing-key",
     "delivery-limit": "x-delivery-limit",
+    "consumer-timeout": "x-consumer-timeout",
 }
 """Keys for queues, with the equivalent argument."""
 DEAD_LETTERS = "dead-letter-exchange"
@@ -43,7 +44,7 @@ EXCHANGE_KEYS = (ALTERNATE, UPSTREAM, UPSTREAM_PATTERN, UPSTREAM_SET)
 WITHOUT_EFFECT = frozenset((
     "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",
     "ha-promote-on-failure", "queue-mode", "queue-version", "queue-master-locator", "queue-leader-locator",
-    "consumer-timeout", "max-in-memory-length", "max-in-memory-bytes",
+    "max-in-memory-length", "max-in-memory-bytes",
     "dead-letter-strategy", "target-group-size",
 ))  # fmt: skip
 """RabbitMQ keys without effect here: a pair replicates every queue, or has no such feature."""

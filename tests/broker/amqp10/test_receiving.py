@@ -301,6 +301,23 @@ def test_a_responder_replies_to_a_requester_of_0_9_1_directly() -> None:
     assert (delivered.name, delivered.body) == ("basic.deliver", b"reply")
 
 
+def test_a_link_that_keeps_a_message_for_too_long_is_closed() -> None:
+    world = world10(consumer_timeout=40_000)
+    _filled(world, b"1", b"2")
+    talker = Talker(world)
+    slow, other = talker.receiver("q", credit=1), talker.receiver("q", name="other")
+    ((delivery, _),) = talker.received(slow)
+    world.pass_time(35)
+    assert detached(slow) is None
+    world.pass_time(15)
+    talker.turn()
+    told = detached(slow)
+    assert told is not None and told[0] == "amqp:precondition-failed" and "40000 ms" in told[1]
+    assert detached(other) is None and _depth(world) == (2, 0)
+    talker.settle(delivery, Delivery.ACCEPTED)  # too late
+    assert _depth(world) == (2, 0)
+
+
 def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
     world = world10(unsent_max=50_000)
     _filled(world, *(b"x" * 1000 for _ in range(300)))

@@ -154,8 +154,8 @@ def test_the_next_active_consumer_begins_with_the_last_ones_messages() -> None:
     assert _bodies(second) == [b"0", b"1", b"2", b"late"]
 
 
-def test_no_message_is_outstanding_for_too_long() -> None:
-    """There is no `consumer_timeout`: a task may take days."""
+def test_a_task_may_take_days() -> None:
+    """There is no `consumer_timeout`, unless somebody sets one."""
     world = World()
     client = _queue(world, b"task")
     client.send(1, "basic.consume", queue="q")
