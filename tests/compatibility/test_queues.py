@@ -9,7 +9,7 @@ from typing import Any
 import pika
 import pytest
 
-from tests.compatibility.clients import Got, drained, private, publish, refused, wait_until
+from tests.compatibility.clients import Got, drained, private, publish, ready, refused, wait_until
 
 New = Callable[[str], str]
 
@@ -179,3 +179,17 @@ def test_delivery_limit(channel: Any, kind: str) -> None:
     assert counts == [7, 1, 2], "the first delivery is as it was published"
     _, properties, body = channel.basic_get(dead)
     assert (body, properties.headers["x-death"][0]["reason"]) == (b"x", "delivery_limit")
+
+
+def test_last_values(channel: Any) -> None:
+    """Not in RabbitMQ: of the messages with one value of a header, only the newest is kept."""
+    queue = private(channel, **{"x-last-value-key": "stock"})
+    for number, stock in enumerate(("a", "b", "a", None, "c", "a", None)):
+        publish(channel, queue, b"%d" % number, headers={} if stock is None else {"stock": stock})
+    assert ready(channel, queue) == 5
+    assert drained(channel, queue) == [b"1", b"3", b"4", b"5", b"6"]
+    for value, why in (("", '"empty"'), (1, "{unacceptable_type,signedint}")):
+        with refused(406, f"invalid arg 'x-last-value-key' for queue '' in vhost '/': {why}"):
+            private(channel.connection.channel(), **{"x-last-value-key": value})
+    with refused(406, "of a queue with priorities"):
+        private(channel.connection.channel(), **{"x-last-value-key": "stock", "x-max-priority": 2})

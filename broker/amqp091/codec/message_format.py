@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.amqp091.codec.dead_letter import cycles, dead_lettered
 from broker.amqp091.codec.frames import OVERHEAD
+from broker.amqp091.codec.named_value import value_of
 from broker.amqp091.codec.properties import headers_of
 from broker.amqp091.codec.reply_to import reply_to_of, with_reply_to
 from broker.model.queue.removals import Death
@@ -27,6 +28,9 @@ class Amqp091Format:
 
     def headers(self, raw: bytes) -> dict[str, Any]:
         return headers_of(raw)
+
+    def value(self, raw: bytes, name: str) -> object:
+        return value_of(raw, name)
 
     def has_copies(self, raw: bytes) -> bool:
         return raw.find(b"CC", 0, int.from_bytes(raw[3:7], "big")) >= 0

@@ -47,6 +47,8 @@ class QueueRules:
     """The empty string is the default exchange."""
     dead_letter_routing_key: str | None = None
     """None: a message keeps its own routing key."""
+    last_value_key: str | None = None
+    """The header, or else the property, of which only the newest message for each value is kept."""
     max_priority: int | None = None
     """1 to 255. None: no priorities."""
     delivery_limit: int | None = None
@@ -130,6 +132,11 @@ def _name(value: object) -> str | None:
     return None if octets <= 255 else f'"longer than 255 octets: {octets}"'
 
 
+def _header(value: object) -> str | None:
+    """Accepts the name of a header or a property."""
+    return '"empty"' if value == "" else _name(value)
+
+
 def _overflow(value: object) -> str | None:
     known = isinstance(value, str) and value in {rule.value for rule in OverflowRule}
     return _text(value) or (None if known else "invalid_overflow")
@@ -154,9 +161,12 @@ def _word(fault: str, *known: str) -> Callable[[object], str | None]:
 
 
 def _level(value: object) -> str | None:
-    """Checks `x-replicate`, the only argument that RabbitMQ does not have."""
+    """Checks `x-replicate`, which RabbitMQ does not have."""
     return None if level_of(value) is not None else f"{value!r:.60} is not one of {', '.join(LEVELS)}"
 
+
+LAST_VALUE = "x-last-value-key"
+"""Of our own, as in Qpid."""
 
 QUEUE_TYPES = ("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue")
 """A quorum queue is accepted because queues of a pair are replicated. Streams are not supported."""
@@ -184,6 +194,7 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
         "invalid_queue_locator_arg", "client-local", "balanced", "random", "least-leaders"
     ),
     REPLICATE: _level,
+    LAST_VALUE: _header,
 }
 
 WHOLE_NUMBERS = frozenset((
@@ -226,6 +237,8 @@ def fault_of(arguments: Arguments) -> tuple[str, str] | None:
             return key, f": {fault}"
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         return "x-dead-letter-routing-key", ": routing_key_but_no_dlx_defined"
+    if LAST_VALUE in arguments and "x-max-priority" in arguments:
+        return LAST_VALUE, " of a queue with priorities"
     type_ = str(arguments.get("x-queue-type", "classic")).removeprefix("rabbit_").removesuffix("_queue")
     for key in sorted(_FOREIGN[type_].intersection(arguments)):
         return key, f" of queue type {type_}"
@@ -270,6 +283,7 @@ def rules_of(arguments: Arguments) -> QueueRules:
         dead_letter_routing_key=(
             None if exchange is None else _text_of(arguments, "x-dead-letter-routing-key")
         ),
+        last_value_key=_text_of(arguments, LAST_VALUE),
         max_priority=None if priorities is None else max(1, priorities),  # as in RabbitMQ
         delivery_limit=None if returns is None or returns < 0 else returns,
         consumer_timeout=_number_of(arguments, "x-consumer-timeout"),

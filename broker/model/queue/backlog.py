@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from broker.model.history.records import Entry, MessageId, id_of
+from broker.model.queue.last_value import LastValueReady
 from broker.model.queue.message_run import MessageRun, Overflow, PagedOut, as_runs, page_out
 from broker.model.queue.priority_ready import PriorityReady
 
@@ -50,7 +51,7 @@ class Backlog:
         if isinstance(run.raws, PagedOut):
             self.paged_out += run.left
 
-    def refill(self, ready: deque[Entry] | PriorityReady, window: int) -> None:
+    def refill(self, ready: deque[Entry] | PriorityReady | LastValueReady, window: int) -> None:
         """Move the oldest messages to `ready` until `ready` has `window` messages, or `_ROOM` bytes were
         moved."""
         room = _ROOM

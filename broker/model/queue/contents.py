@@ -26,6 +26,7 @@ from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.queue.arguments import QueueRules, rules_of
 from broker.model.queue.backlog import WINDOW, Backlog
 from broker.model.queue.consumer import Consumers
+from broker.model.queue.last_value import LastValueReady
 from broker.model.queue.message_run import Overflow, as_runs
 from broker.model.queue.priority_ready import PriorityReady
 from broker.model.queue.removals import Removals
@@ -38,7 +39,7 @@ from broker.model.values import Reason, Scope, titled
 if TYPE_CHECKING:
     from broker.model.policy import Policy
 
-Ready = deque[Entry] | PriorityReady
+Ready = deque[Entry] | PriorityReady | LastValueReady
 
 
 class Mode(enum.Enum):
@@ -84,6 +85,7 @@ class QueueContents:
     - `stored`: the store may hold some of its messages. Until then the store needs no dequeues.
     - `deleted`: the queue is gone. Messages that channels still hold are ignored when they come back.
     - `dying`: refused, unacknowledged messages that no channel holds, without their dead letters yet.
+    - `replaced`: unacknowledged messages that no channel holds, since newer ones replace them.
     - `returning`: unacknowledged messages on their way back to `ready`, or None. Nothing is delivered
       until they are back.
     """
@@ -117,6 +119,7 @@ class QueueContents:
         "ready",
         "ready_octets",
         "removals",
+        "replaced",
         "replica",
         "replicate",
         "returning",
@@ -187,11 +190,18 @@ class QueueContents:
         self._turn = 0
         self._unacked: dict[int, dict[int, Entry]] = {}
         self.dying: list[Dying] = []
+        self.replaced: list[Entry] = []
         self.returning: Returning | None = None
         self._other_epochs = 0  # messages held, ready or unacked, whose epoch is not that of `ids`
 
     def _nothing_ready(self) -> Ready:
-        return deque() if self.rules.max_priority is None else PriorityReady(self.rules.max_priority)
+        if self.rules.max_priority is not None:
+            return PriorityReady(self.rules.max_priority)
+        key = self.rules.last_value_key
+        if key is None:
+            return deque()
+        form = self.removals.format
+        return LastValueReady(lambda raw: form.value(raw, key))
 
     # -- rules
 
@@ -200,7 +210,7 @@ class QueueContents:
         self.expires = None if rules.expires is None else rules.expires / 1000
         self.timed = self.timed or rules.message_ttl is not None
         self.sized = rules.max_length_bytes is not None
-        self.watched = self.timed or rules.limited
+        self.watched = self.timed or rules.limited or rules.last_value_key is not None
         if rules.consumer_timeout:
             shortest = self.removals.shortest_ack
             self.removals.shortest_ack = min(shortest or rules.consumer_timeout, rules.consumer_timeout)
@@ -283,7 +293,7 @@ class QueueContents:
             return self.replica.entries()
         if not self.unacked_count:
             ready = self.ready
-            return ready.by_id() if isinstance(ready, PriorityReady) else [*ready, *self.backlog.entries()]
+            return [*ready, *self.backlog.entries()] if isinstance(ready, deque) else ready.by_id()
         return sorted([*self._unacked_entries(), *self.ready, *self.backlog.entries()], key=id_of)
 
     def entries_for(self, ids: dict[int, ReplicationIdSet]) -> list[Entry]:
@@ -302,11 +312,12 @@ class QueueContents:
 
     def page_out(self, overflow: Overflow, most: int) -> int:
         """Page out about `most` bytes, but never the oldest messages. Returns the bytes that left memory. A
-        serving queue with priorities pages out nothing, because any of its messages may be the next."""
+        serving queue with priorities, or of last values, pages out nothing: any of its messages may be the
+        next, or be replaced."""
         if self.mode is Mode.REPLICA:
             return self.replica.page_out(overflow, most)
         ready, backlog = self.ready, self.backlog
-        if isinstance(ready, PriorityReady):
+        if not isinstance(ready, deque):
             return 0
         if not backlog.count and len(ready) > self.window:
             backlog.tail.extend(islice(ready, self.window, None))
@@ -349,8 +360,9 @@ class QueueContents:
         """Epochs with messages, including all such epochs before the one served. O(log n) for each epoch, and
         one pass over the runs of the backlog."""
         held = {number for number, some in self._unacked.items() if some}
-        if isinstance(self.ready, PriorityReady):
-            return held | {number for number in self.earlier if self.ready.holds_epoch(number)}
+        ready = self.ready
+        if not isinstance(ready, deque):
+            return held | {number for number in self.earlier if ready.holds_epoch(number)}
         for number in self.earlier if self._other_epochs else ():
             at = bisect_left(self.ready, (number, 0), key=id_of)
             if at < len(self.ready) and epoch_of(self.ready[at]) == number:
@@ -383,7 +395,7 @@ class QueueContents:
         self.check_may_serve(epoch)
         self.earlier = self.replica.ends()
         self.ready, self.backlog = self._nothing_ready(), Backlog()
-        window = self.window if self.rules.max_priority is None else sys.maxsize
+        window = self.window if isinstance(self.ready, deque) else sys.maxsize
         for run in self.replica.drain():
             if run.envelope is not None and run.envelope.expiration is not None:
                 self.timed = self.watched = True
@@ -393,6 +405,7 @@ class QueueContents:
                 self.backlog.append(run)
         self.back = self.backlog.tail if self.backlog.count else self.ready
         self._other_epochs = self.message_count
+        replaced = self.ready.take_replaced() if isinstance(self.ready, LastValueReady) else []
         if self.ready:
             self._now_stored()
         self.replica = ReplicaContents()
@@ -400,7 +413,16 @@ class QueueContents:
         self._unacked = {}
         self.unacked_count = 0
         self.mode = Mode.ACTIVE
+        self._keep_replaced(replaced)
         self._apply_rules_again()
+
+    def _keep_replaced(self, entries: list[Entry]) -> None:
+        """Messages that a newer one replaces, from before this queue served: held until they leave."""
+        self.replaced = entries
+        for entry in entries:
+            self._unacked.setdefault(epoch_of(entry), {})[entry[0]] = entry
+        self.unacked_count += len(entries)
+        self._other_epochs += len(entries)
 
     def deactivate(self) -> None:
         """ACTIVE -> REPLICA: all messages become replica contents. Consumers are dropped without a
@@ -416,6 +438,7 @@ class QueueContents:
         self.ready_octets = 0
         self._unacked = {}
         self.dying.clear()
+        self.replaced = []
         self.returning = None
         self.unacked_count = self._other_epochs = 0
         if self.returns is not None:

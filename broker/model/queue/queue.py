@@ -20,7 +20,7 @@ from broker.model.queue.consumer import Consumer
 from broker.model.queue.contents import Dying, Mode, QueueContents, epoch_of, seq_of
 from broker.model.queue.dispatch import dispatch_to_many
 from broker.model.queue.freeing import PIECE, stretches
-from broker.model.queue.priority_ready import PriorityReady
+from broker.model.queue.last_value import LastValueReady
 from broker.model.queue.put_back import put_back
 from broker.model.queue.removals import AT_ONCE, DROPPED_AT_ONCE, HAND, OCTETS_AT_ONCE
 from broker.model.queue.returns import Returns
@@ -228,7 +228,7 @@ class Queue(QueueContents):
         back = [(seq, envelope.as_redelivered(), raw) for seq, envelope, raw in entries]
         back.sort(key=id_of)
         ready = self.ready
-        if isinstance(ready, PriorityReady):
+        if not isinstance(ready, deque):
             ready.put_back(back)
         else:
             if self.backlog.count:
@@ -236,6 +236,8 @@ class Queue(QueueContents):
             put_back(ready, back)
         if self.watched:
             self._arrived([raw for _, _, raw in entries])
+        if isinstance(ready, LastValueReady):
+            self.drop_replaced()
         if self.consumers:
             self.schedule()
 
@@ -281,6 +283,7 @@ class Queue(QueueContents):
         for unacked in self._unacked.values():
             self.removals.freeing.add(unacked)
         self._unacked = {}
+        self.replaced = []
         self.replica.clear()
         self.unacked_count = self._other_epochs = 0
         self.deleted = True
@@ -326,11 +329,26 @@ class Queue(QueueContents):
         """When the oldest ready message expires, or None. Later messages only expire at the head."""
         return self._expires_at(self.ready[0][1]) if self.timed and self.ready else None
 
+    def drop_replaced(self) -> None:
+        """Remove messages for which there is a newer one with the same key (`x-last-value-key`). They make no
+        dead letters."""
+        if self.replaced:
+            before, self.replaced = self.replaced, []
+            self._unhold(before)
+            self._leave(before, Reason.DROPPED)
+        if isinstance(self.ready, LastValueReady) and self.ready.replaced:
+            gone = self.ready.take_replaced()
+            if self.sized:
+                self.ready_octets -= self._octets(gone)
+            self._leave(gone, Reason.DROPPED)
+
     def remove_due(self, wall_ms: int) -> int | None:
         """Remove refused, expired and excess messages, as many as this tick allows. Returns the next
         `head_expiry`."""
         if self.dying:
             self.make_dead_letters()
+        if self.replaced:
+            self.drop_replaced()
         if self.timed:
             self.remove_expired(wall_ms)
         if self.rules.limited:
@@ -546,7 +564,7 @@ class Queue(QueueContents):
     def _leave_ready(self, reason: Reason) -> None:
         """Remove everything in `ready`, but not the backlog. Large containers are freed in later ticks."""
         ready, self.ready = self.ready, self._nothing_ready()
-        levels = ready.levels if isinstance(ready, PriorityReady) else [ready]
+        levels = [ready] if isinstance(ready, deque) else ready.levels
         for level in filter(None, levels):
             much = len(level) > PIECE and not (self._other_epochs or self.returns)
             if not much or (ranges := stretches(level)) is None:

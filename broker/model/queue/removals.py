@@ -97,6 +97,9 @@ class MessageFormat(Protocol):
     def headers(self, raw: bytes) -> Mapping[str, object]:
         """The headers, for headers exchanges."""
 
+    def value(self, raw: bytes, name: str) -> object:
+        """The header of that name, or else the property; None without both."""
+
     def has_copies(self, raw: bytes) -> bool:
         """Whether its headers may hold further routing keys."""
 
@@ -121,6 +124,9 @@ class Opaque:
 
     def headers(self, raw: bytes) -> Mapping[str, object]:
         return {}
+
+    def value(self, raw: bytes, name: str) -> object:
+        return None
 
     def has_copies(self, raw: bytes) -> bool:
         return False

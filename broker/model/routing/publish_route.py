@@ -33,6 +33,7 @@ class PublishRoute:
     - `need`: indexed by `persistent`.
     - `refusing`: one of the queues rejects publishes when it is full, so each queue takes its own part of
       a run.
+    - `keyed`: those of its queues that keep last values only.
     - `linked`: it goes to link queues.
     - `one_off`: only valid for the messages that it was looked up for.
     """
@@ -41,6 +42,7 @@ class PublishRoute:
         "exchange",
         "generation",
         "groups",
+        "keyed",
         "linked",
         "need",
         "needs_headers",
@@ -69,6 +71,7 @@ class PublishRoute:
         self.refusing = any(
             queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD for queue in queues
         )
+        self.keyed = [queue for queue in queues if queue.rules.last_value_key is not None]
         self.linked = any(is_link(queue.name) for queue in queues)
         by_scope: dict[Scope, list[Queue]] = {}
         for queue in queues:

@@ -117,6 +117,8 @@ class Enqueueing(Definitions):
                 history.append(EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by))
         if linked:
             numbers.end()
+        for queue in route.keyed:
+            queue.drop_replaced()
         return Published(route.need[persistent], len(raws))
 
     def _publish_bounded(
@@ -150,6 +152,8 @@ class Enqueueing(Definitions):
                     )
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
                 self._dead_letter_refused(queue, envelope, raws[taken:])
+        for queue in route.keyed:
+            queue.drop_replaced()
         if most < len(raws) and producer is not None and is_link_session(producer):
             self.note_unplaced(producer, first_tag + most, len(raws) - most, "refused")
         return Published(route.need[envelope.persistent], accepted)
