@@ -29,6 +29,8 @@ need strace strace
 need curl curl
 need ip iproute2
 need debootstrap debootstrap
+need chromium chromium
+need chromedriver chromium-driver
 [ -e /usr/lib/ocf/resource.d/heartbeat/IPaddr2 ] || missing="$missing resource-agents"
 [ -n "$missing" ] || exit 0
 

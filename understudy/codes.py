@@ -249,6 +249,24 @@ HTTP_BUSY = Code(
     "Every place for requests of administrators is taken.",
     "Ask again. Send fewer requests at once.",
 )
+HTTP_NO_FILE = Code(
+    "http-no-file",
+    "there is no such file",
+    "The console has no file of this name, or the folder of reports has none.",
+    "Look at the address. Reports: the setting `console.reports`.",
+)
+HTTP_EVENTS_FULL = Code(
+    "http-events-full",
+    "{listeners} listeners follow the events of this node: ask again",
+    "The number of open streams of `/api/events` is limited.",
+    "Close pages of the console that nobody looks at, then ask again.",
+)
+HTTP_REPUBLISHING = Code(
+    "http-republishing",
+    "a republish from the quarantine of this node is under way",
+    "Only one republish at a time runs over HTTP.",
+    "Wait until it has ended, then look at what is left.",
+)
 HTTP_FULL = Code(
     "http-full",
     "all {places} places are taken: the longest silent goes, {peer}",

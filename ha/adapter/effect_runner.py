@@ -6,7 +6,7 @@ A save is durable before the next effect begins: that makes "recorded, then rele
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from broker.errors import FrameError
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from ha.adapter.peering.peerings import Peerings
     from ha.core.record.in_sync_record import InSyncRecord
 
+RECENT = 100
+"""Changes of membership that the status tells one by one."""
+
 
 class ActingNode(Announcer, Protocol):
     """The node, as far as effects concern it. The methods are those of `Node`."""
@@ -80,6 +83,8 @@ class EffectRunner:
         self._node = node
         self.events: Counter[str] = Counter()
         """Changes of membership since the start."""
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        """The newest of them first: `event`, `node`, `reason`, `epoch`, `at_ms`."""
 
     def run(self, now: float) -> None:
         """Carry out effects until none is left: one may cause more."""
@@ -152,18 +157,24 @@ class EffectRunner:
             case StartServing(epoch=epoch):
                 node.start_serving(epoch, now)
             case StopServing(reason=reason):
-                self.events["demoted"] += 1
+                self._note_event("demoted", node.me.name, reason)
                 node.broker.resume_input()
                 node.stop_serving(reason, now)
             case Publish():
                 show(node, effect)
             case Announce():
-                self.events[effect.event] += 1
+                self._note_event(effect.event, effect.name, effect.reason)
                 if effect.reason == FORCED:
                     self.events["promoted-lossy"] += 1
                 announce(node, effect)
             case _:
                 assert_never(effect)
+
+    def _note_event(self, event: str, name: str, reason: str) -> None:
+        node = self._node
+        self.events[event] += 1
+        found = {"event": event, "node": name, "reason": reason, "epoch": node.core.epoch}
+        self.recent.appendleft(found | {"at_ms": node.vhosts.wall_ms})
 
     def _note(self, kind: str, fields: dict[str, Any]) -> None:
         """`view` is the writer's, not the record's."""

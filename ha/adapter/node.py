@@ -436,7 +436,10 @@ class Node:
             counts["ledger"] = ledger
         if self.core.automatic is not None:
             counts["controller"] = self._controller()
-        return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}
+        counts["events"] = dict(self._effects.events)
+        counts["recent_events"] = list(self._effects.recent)
+        counts["held_channels"] = len(self.broker.holding)
+        return found | counts | {"alarms": self.broker.alarms}
 
     def _controller(self) -> dict[str, Any]:
         """How this node's controller stands; empty if it has none."""

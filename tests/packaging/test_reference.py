@@ -40,7 +40,9 @@ def test_the_page_of_http_has_each_path_and_each_key_of_the_status() -> None:
     server = HttpServer(
         StandIn(), Logins(Authenticator(default_users())), clock=lambda: 1.0, tick_soon=lambda: None
     )
-    assert sorted(headings) == sorted((route.method, route.path) for route in server.routes())
+    assert sorted(headings) == sorted(
+        (route.method, re.sub(r":[^}]*}", "}", route.path)) for route in server.routes()
+    )
     pair = Pair()
     pair.up()
     told = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))

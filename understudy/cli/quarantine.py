@@ -21,7 +21,6 @@ from rich.progress import DownloadColumn, MofNCompleteColumn
 from rich.table import Table
 
 from broker.model.octets import as_octets
-from ha.adapter.quarantine import routing_key_fields
 from understudy import codes
 from understudy.cli.exit_codes import FAILED
 from understudy.cli.options import (
@@ -42,7 +41,9 @@ from understudy.client.brokers import parse_brokers
 from understudy.client_tls import ClientTls
 from understudy.config.load import load
 from understudy.config.settings import ConfigError
-from understudy.quarantine.journal import Notes, NotesError
+from understudy.quarantine.as_json import message_json, plain, summary_json, text_of
+from understudy.quarantine.choice import published, unpublished
+from understudy.quarantine.journal import NotesError
 from understudy.quarantine.message import Message
 from understudy.quarantine.reader import QuarantineFolder, QueueSummary, Unreadable
 from understudy.quarantine.republish import Republishing, RepublishOutcome, Way
@@ -87,7 +88,7 @@ def list_(data_dir: Path | None, config: Path | None, form: str) -> None:
     with _reading(folder) as progress:
         found = folder.summary(progress)
     if form == "json":
-        click.echo(json.dumps({"folder": str(folder.path), "queues": [_summary_json(e) for e in found]}))
+        click.echo(json.dumps({"folder": str(folder.path), "queues": [summary_json(e) for e in found]}))
     elif not found:
         if not folder.damage:
             click.echo(f"nothing in quarantine in {folder.path}")
@@ -117,7 +118,7 @@ def show(
         _tell_damage(folder, leaving=False)
         raise Failed(_none_such(folder, (queue,) if queue else (), wanted))
     if form == "json":
-        click.echo(json.dumps({"messages": [_message_json(m, folder) for m in found], "more": more}))
+        click.echo(json.dumps({"messages": [message_json(m, folder) for m in found], "more": more}))
     elif not found and not folder.damage:
         click.echo(f"nothing in quarantine in {folder.path}")
     else:
@@ -202,15 +203,15 @@ def republish(
         _tell_damage(folder, leaving=False)
         raise Failed(_none_such(folder, queues, wanted))
     chosen.sort(key=lambda m: (m.vhost, m.name, m.queue, m.epoch, m.sequence))
-    todo, doubtful = _todo(chosen, folder.notes, again=again, in_doubt=in_doubt)
-    outcome, code = RepublishOutcome(len(todo), *_before(chosen, folder.notes, again=again)), 0
+    todo, doubtful = unpublished(chosen, folder.notes, again=again, in_doubt=in_doubt)
+    outcome, code = RepublishOutcome(len(todo), *published(chosen, folder.notes, again=again)), 0
     if todo and not dry_run:
         way = Way(brokers, user, password, timeout, to=to, route=route, ledger=ledger, tls=_tls_for(brokers))
         try:
             with stopping() as stop, folder.notes.writing():
-                todo, doubtful = _todo(chosen, folder.notes, again=again, in_doubt=in_doubt)
+                todo, doubtful = unpublished(chosen, folder.notes, again=again, in_doubt=in_doubt)
                 outcome.wanted = len(todo)
-                outcome.before, outcome.last_at = _before(chosen, folder.notes, again=again)
+                outcome.before, outcome.last_at = published(chosen, folder.notes, again=again)
                 with progress_bar("republishing", len(todo), MofNCompleteColumn()) as progress:
                     Republishing(folder.notes, outcome, way, stop).run(todo, progress)
         except NotesError as error:
@@ -219,21 +220,6 @@ def republish(
     _tell_outcome(outcome, form, doubtful, folder, dry_run=dry_run)
     if code or outcome.why or outcome.refused or doubtful or folder.damage:
         leave(code or FAILED)
-
-
-def _todo(
-    chosen: list[Message], notes: Notes, *, again: bool, in_doubt: bool
-) -> tuple[list[Message], int]:  # fmt: skip
-    """The messages to publish, and how many are left out because they are in doubt."""
-    fresh = [m for m in chosen if again or not notes.is_republished(m)]
-    todo = [m for m in fresh if in_doubt or not notes.is_in_doubt(m)]
-    return todo, len(fresh) - len(todo)
-
-
-def _before(chosen: list[Message], notes: Notes, *, again: bool) -> tuple[int, str]:
-    """How many messages are left out because they were republished, and when the last one was noted."""
-    done = [] if again else [message for message in chosen if notes.is_republished(message)]
-    return len(done), notes.last_confirmed(done)
 
 
 def _tls_for(brokers: str) -> ClientTls | None:
@@ -348,15 +334,6 @@ def _tell_damage(folder: QuarantineFolder, *, leaving: bool = True) -> None:
         leave(FAILED)
 
 
-def _summary_json(entry: QueueSummary) -> dict[str, Any]:
-    return {
-        "queue": entry.queue, "name": entry.name, "messages": entry.messages, "bytes": entry.size,
-        "republished": entry.republished, "in_doubt": entry.in_doubt, "oldest_ms": entry.oldest_ms or None,
-        "newest_ms": entry.newest_ms or None,
-        "ids": {str(epoch): ids.ranges() for epoch, ids in sorted(entry.ids.items())},
-    }  # fmt: skip
-
-
 def _summary_table(found: list[QueueSummary], folder: QuarantineFolder) -> Table:
     table = Table(title=f"quarantine in {cell(str(folder.path))}", title_justify="left")
     for column, side in (("queue", "left"), ("uuid", "left"), ("ids", "left"), ("messages", "right"),
@@ -393,22 +370,8 @@ def _stretch(entry: QueueSummary) -> str:
     )
 
 
-def _message_json(message: Message, folder: QuarantineFolder) -> dict[str, Any]:
-    text = _text(message.body)
-    return {
-        "queue": message.queue, "name": message.title, "id": message.id, "epoch": message.epoch,
-        "sequence": message.sequence, "exchange": message.exchange, **routing_key_fields(message.routing_key),
-        "persistent": message.persistent, "enqueued": message.enqueued or None,
-        "republished": folder.notes is not None and folder.notes.is_republished(message),
-        "in_doubt": folder.notes is not None and folder.notes.is_in_doubt(message),
-        "properties": _plain(message.properties()),
-        "body": text if text is not None else None,
-        "body_hex": message.body.hex() if text is None else None,
-    }  # fmt: skip
-
-
 def _show(message: Message, folder: QuarantineFolder) -> None:
-    body, text = message.body, _text(message.body)
+    body, text = message.body, text_of(message.body)
     again = ""
     if folder.notes is not None and folder.notes.is_republished(message):
         again = "  (republished)"
@@ -419,31 +382,9 @@ def _show(message: Message, folder: QuarantineFolder) -> None:
     route = f"exchange {shown(message.exchange) or '(default)'}  key {key}"
     when = f"  enqueued {message.enqueued}" if message.enqueued else ""
     click.echo(f"  {route}  {'persistent' if message.persistent else 'transient'}{when}")
-    for key, value in _plain(message.properties()).items():
+    for key, value in plain(message.properties()).items():
         click.echo(f"  {shown(key)}: {json.dumps(value)}")
     head = json.dumps(text[:_BODY_SHOWN]) if text is not None else body[: _BODY_SHOWN // 2].hex(" ")
     most = _BODY_SHOWN if text is not None else _BODY_SHOWN // 2
     size = len(text) if text is not None else len(body)
     click.echo(f"  body, {len(body):,} octets: {head}{' ...' if size > most else ''}")
-
-
-def _text(body: bytes) -> str | None:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _plain(value: Any) -> Any:
-    """The value in types that JSON has."""
-    match value:
-        case dict():
-            return {str(key): _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case bytes():
-            return value.decode("utf-8", "backslashreplace")
-        case None | bool() | int() | float() | str():
-            return value
-        case _:
-            return str(value)

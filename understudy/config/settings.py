@@ -439,6 +439,15 @@ class LedgerSection(_Section):
         return value
 
 
+class ConsoleSection(_Section):
+    """What the web console shows files of, at `broker.http`."""
+
+    reports: Path | None = None
+    """Folder of reports (`*.html`). Default: `reports` below `broker.data_dir`."""
+    watch: Path | None = None
+    """Checkpoint of `understudy watch`. Default: the ledger's folder with `.watch` behind its name."""
+
+
 class LogSection(_Section):
     """The log on standard error."""
 
@@ -469,6 +478,15 @@ class Settings(BaseSettings):
     tls: TlsSection = Field(default_factory=TlsSection)
     ledger: LedgerSection = Field(default_factory=LedgerSection)
     log: LogSection = Field(default_factory=LogSection)
+    console: ConsoleSection = Field(default_factory=ConsoleSection)
+
+    @property
+    def reports_dir(self) -> Path:
+        return self.console.reports or self.broker.data_dir / "reports"
+
+    @property
+    def watch_dir(self) -> Path:
+        return self.console.watch or self.ledger_dir.with_name(self.ledger_dir.name + ".watch")
 
     @property
     def ledger_dir(self) -> Path:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from aiohttp import web
@@ -26,6 +27,18 @@ from understudy.shared.addresses import HostPort
 
 LARGEST = 64 * 1024
 """Largest body of a command, in octets."""
+
+
+class NodeFolders(NamedTuple):
+    """Where this node's files are."""
+
+    data: Path
+    """Its data directory."""
+    reports: Path
+    watch: Path
+    """The checkpoint of a watch of its ledger."""
+    brokers: tuple[str, ...] = ()
+    """Addresses of the pair for clients; none of a broker on its own."""
 
 
 class Manageable(Protocol):
@@ -83,6 +96,7 @@ class Room:
     audit: Audit
     amqp: HostPort | None = None
     """Where a client on this machine reaches the node."""
+    folders: NodeFolders | None = None
     local: bool = False
     """Whether this is the control socket: no browser reaches it, no password is needed, and the client may be
     a resource manager, whose word that another node is off counts."""

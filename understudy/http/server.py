@@ -34,7 +34,7 @@ from understudy.http.metrics import routes as metrics
 from understudy.http.metrics.node_collector import TlsState
 from understudy.http.node import routes as node
 from understudy.http.places import LIMITS, VISITORS, Limits, Places
-from understudy.http.room import LARGEST, Call, Manageable, Rights, Room, Route
+from understudy.http.room import LARGEST, Call, Manageable, NodeFolders, Rights, Room, Route
 from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded
 
@@ -79,12 +79,14 @@ class HttpServer:
         visitors: int = VISITORS,
         hosts: Iterable[str] = (),
         limits: Limits = LIMITS,
+        folders: NodeFolders | None = None,
     ) -> None:
         """`clock` is the clock that drives the node. `tick_soon` asks the shell for a tick after a command.
         `amqp`: where a client on this machine reaches the node. `visitors`: maximum connections at a time;
-        see `Places`. `hosts`: names by which clients find this node. `tls`: the state of its TLS files."""
+        see `Places`. `hosts`: names by which clients find this node. `tls`: the state of its TLS files.
+        `folders`: what the console shows files of."""
         self._places = Places(visitors, limits, lambda said: _LOG.info(said.about("HTTP")))
-        self.room = Room(node, clock, tick_soon, self._places, Audit(), amqp, self.LOCAL)
+        self.room = Room(node, clock, tick_soon, self._places, Audit(), amqp, folders, self.LOCAL)
         self._logins = HttpLogins(logins, clock, self.LOCAL)
         self._tls = tls
         self._guard = Guard(hosts)

@@ -495,6 +495,7 @@ async def _start_http(
 def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space: Room) -> _D:
     from understudy.client_tls import ClientTls, SecureAddress
     from understudy.http.guard import names_of
+    from understudy.http.room import NodeFolders
     from understudy.http.server import reachable
 
     amqp = reachable(HostPort(*shell.addresses[0][:2]))
@@ -502,7 +503,10 @@ def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space
         amqp = SecureAddress.of(amqp, ClientTls(itself=True))
     return kind(
         parts.node, parts.node.broker.logins, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
-        tls=parts.tls, visitors=space.visitors, hosts=names_of(settings),
+        tls=parts.tls, visitors=space.visitors, hosts=names_of(settings), folders=NodeFolders(
+            settings.broker.data_dir, settings.reports_dir, settings.watch_dir,
+            tuple(parts.node.settings.client_addresses),
+        ),
     )  # fmt: skip
 
 
