@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.authorization import demand
 from broker.heartbeat import Heartbeat
+from broker.model.statistics import Counts
 from broker.security.authenticator import Login
 from broker.security.tickets import Ticket
 from understudy.shared.text import origin, shown
@@ -123,6 +124,7 @@ class Connection(ABC):
         "buffered",
         "clean",
         "client_properties",
+        "counts",
         "deadline",
         "gone",
         "half_received",
@@ -130,6 +132,7 @@ class Connection(ABC):
         "let_in",
         "life",
         "login",
+        "mechanism",
         "now",
         "out",
         "paused_reading",
@@ -168,6 +171,10 @@ class Connection(ABC):
         self.now = now
         self.since = broker.vhosts.wall_ms
         """When it was accepted, in milliseconds since 1970."""
+        self.counts = Counts()
+        """Its messages, where no channels count them; and samples of its octets."""
+        self.mechanism = ""
+        """How it logged in."""
         self.received_count = self.received_octets = self.sent_count = self.sent_octets = 0
         """Reads and writes of the socket, and their octets."""
         self.life = Heartbeat(now)
@@ -200,7 +207,7 @@ class Connection(ABC):
     def log_in(self, name: str, password: str, mechanism: str = "PLAIN") -> Answer | None:
         """Check a login. Returns the answer, or None while the check runs; then `login_answered` is
         called."""
-        peer = self.peer
+        peer, self.mechanism = self.peer, mechanism
         login = Login(name, password, peer.host, peer.loopback, peer.tls, mechanism, self.protocol)
         found = self.broker.logins.ask(login, self.login_answered, self.now)
         if not isinstance(found, Ticket):

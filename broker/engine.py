@@ -34,6 +34,7 @@ from broker.model.vhost.vhosts import VirtualHosts
 from broker.paging import Paging
 from broker.peer import Peer
 from broker.repeats import Repeats
+from broker.sampling import Sampler
 from broker.security.access import Door
 from broker.security.authenticator import Authenticator
 from broker.security.logins import Logins
@@ -126,6 +127,8 @@ class Broker:
         self.ack_timeouts = AckTimeouts(settings.consumer_timeout)
         self._received = 0
         """Octets of input since the disk was last sampled."""
+        self.sampler = Sampler(self)
+        """Takes samples of the counters if the owner makes it pass."""
         self.output_fenced = False
         """Output is fenced: no confirm or delivery may leave; see `fence_output`."""
         self.input_paused = False
@@ -203,6 +206,8 @@ class Broker:
 
     def go_on_from(self, now: float, wall_ms: float) -> None:
         """Set the message clock. It then follows the machine's clock slowly."""
+        if self.sampler.began is None:
+            self.sampler.began = now
         self._wall.put(now, wall_ms)
         self.vhosts.wall_ms = self._wall.at(now)
 

@@ -18,6 +18,8 @@ class Peer:
     tls: bool = False
     door: Door = Door.ANY
     """The kind of clients that the listener of this connection serves."""
+    local: tuple[str, int] = ("", 0)
+    """Host and port that it connected to; empty if that is not known."""
     shown: Callable[[], bytes | None] = lambda: None
     """Returns the peer's certificate in DER, signed by the listener's authority. None: the listener required
     none."""

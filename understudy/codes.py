@@ -230,6 +230,18 @@ HTTP_NOT_FOUND = Code(
     "A request names something that does not exist.",
     "Correct the name in the path. Names are percent-encoded: the virtual host / is %2F.",
 )
+HTTP_NO_VHOST = Code(
+    "http-no-virtual-host",
+    "{user} has no permission in the virtual host {vhost!r:.300}",
+    "The user of the request may not see this virtual host.",
+    "Log in as another user, or give it a permission: `understudy permission set`.",
+)
+HTTP_PAGE = Code(
+    "http-page-out-of-range",
+    "Page out of range, page: {page} page size: {size}, len: {length}",
+    "The list has fewer pages.",
+    "Ask for an earlier page.",
+)
 AUDIT = Code(
     "http-change",
     "{user} from {host}: {what} {names}",

@@ -18,7 +18,6 @@ from broker.amqp10.links import Links
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
 from broker.amqp10.steps import BEFORE_LOGIN, NOT_SERVED, OPENING, WAITING, Amqp10Step
 from broker.errors import AmqpError
-from broker.model.statistics import Counts
 from understudy.shared.amqp10 import framing
 from understudy.shared.amqp10.conditions import DECODE, FORCED, FRAMING, INTERNAL, LIMIT, NOT_ALLOWED, Fault
 from understudy.shared.amqp10.framing import (
@@ -95,7 +94,6 @@ class Amqp10Connection(Amqp10Host):
         super().__init__(broker, peer, now)
         self.step = Amqp10Step.SASL_HEADER
         self.claimed = self.retry_reason = ""
-        self.counts = Counts()
         self.counted = (self.counts,)
         self._let_in = self._ignores_input = self._delivery_failed = False
         self._serving = self._room = False

@@ -21,17 +21,16 @@ class Amqp10Host(Connection):
     - `engine`: Proton's connection.
     - `claimed`: the user name that the client gave.
     - `retry_reason`: why it should try again, here or elsewhere; sent after its open.
-    - `counts`: its messages; `counted`: these, and those of all clients of its virtual host.
+    - `counted`: where its messages are counted: here, and for its virtual host.
     """
 
-    __slots__ = ("claimed", "counted", "counts", "engine", "retry_reason", "step")
+    __slots__ = ("claimed", "counted", "engine", "retry_reason", "step")
     __deletable__ = ("engine",)
 
     engine: Engine
     step: Amqp10Step
     claimed: str
     retry_reason: str
-    counts: Counts
     counted: tuple[Counts, ...]
 
     @property

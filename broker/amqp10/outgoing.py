@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.amqp10.host import Amqp10Host
+    from broker.connection import Connection
     from broker.model.queue.queue import Queue
 
 BURST = 128
@@ -116,6 +117,11 @@ class Outgoing:
     @property
     def client(self) -> str:
         return self._links.connection.peer.address
+
+    @property
+    def origin(self) -> tuple[Connection, int]:
+        """The connection; a link has no channel of its own."""
+        return self._links.connection, 0
 
     def release(self) -> None:
         """The connection is closed: break the reference cycle with the consumer."""

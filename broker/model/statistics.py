@@ -87,12 +87,12 @@ class Counts:
             self.redeliver,
         )  # fmt: skip
 
-    def sample(self, now: float, gauges: tuple[int, ...] = ()) -> None:
+    def sample(self, now: float, gauges: tuple[int, ...] = (), kept: int = KEPT) -> None:
         """Keep the counters, and other numbers of the object. An idle object keeps one tuple for all of its
         samples."""
         samples = self.samples
         if samples is None:
-            samples = self.samples = deque(maxlen=KEPT)
+            samples = self.samples = deque(maxlen=kept)
         values = self.values() + gauges
         if samples and samples[-1][1] == values:
             values = samples[-1][1]
@@ -118,6 +118,19 @@ class Churn:
         self.connection_created = self.connection_closed = 0
         self.channel_created = self.channel_closed = 0
         self.queue_declared = self.queue_created = self.queue_deleted = 0
+
+    def values(self) -> tuple[int, ...]:
+        """In the order of `CHURN`."""
+        return (
+            self.channel_closed, self.channel_created, self.connection_closed, self.connection_created,
+            self.queue_created, self.queue_declared, self.queue_deleted,
+        )  # fmt: skip
+
+
+CHURN = (
+    "channel_closed", "channel_created", "connection_closed", "connection_created", "queue_created",
+    "queue_declared", "queue_deleted",
+)  # fmt: skip
 
 
 def sum_of(counted: Iterable[Counts]) -> Counts:

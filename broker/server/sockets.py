@@ -218,7 +218,9 @@ class Inbound(_Socket):
         if address is None or not self.shell.admit(self):
             transport.abort()  # type: ignore[attr-defined]
             return
+        bound = transport.get_extra_info("sockname") or ("", 0)
         peer = peer_of(address, self.door, tls=self.context is not None)
+        peer = replace(peer, local=(str(bound[0]), int(bound[1])))
         self.peer, self.host = peer.address, peer.host
         if self.context is not None:
             self.tls = TlsStream(self.context())

@@ -30,8 +30,12 @@ class Refused(CodedError):
         return refusal(self.status, self.said, self.headers)
 
 
-def refusal(status: int, said: Coded, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.json_response(said.answer() | error_of(status), status=status, headers=headers)
+def refusal(
+    status: int, said: Coded, headers: Mapping[str, str] | None = None, *, error: str = ""
+) -> web.Response:
+    """`error`: what RabbitMQ calls it, if not by its status."""
+    named = {"error": error} if error else error_of(status)
+    return web.json_response(said.answer() | named, status=status, headers=headers)
 
 
 def error_of(status: int) -> dict[str, str]:

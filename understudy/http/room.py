@@ -84,6 +84,23 @@ class Visitor(NamedTuple):
 NOBODY = Visitor(Identity(""), "", "")
 
 
+class TlsState(Protocol):
+    """The state of `broker.security.tls.Tls`."""
+
+    refused: bool
+
+    @property
+    def expires_at(self) -> float: ...
+
+
+class Listener(NamedTuple):
+    """`protocol` as RabbitMQ names it: `amqp`, `amqp/ssl`, `http`, `https`, `clustering`."""
+
+    protocol: str
+    host: str
+    port: int
+
+
 @dataclass(slots=True)
 class Room:
     """What all rooms share. Owner: `HttpServer`."""
@@ -102,6 +119,10 @@ class Room:
     a resource manager, whose word that another node is off counts."""
     disk: DiskProbe | None = None
     """Read for each status; only of the control socket."""
+    tls: TlsState | None = None
+    """The node's TLS files."""
+    listeners: list[Listener] = field(default_factory=list)
+    """Where clients reach this node."""
     status: Callable[[], dict[str, Any]] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from itertools import product
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -31,10 +32,19 @@ from understudy.http.guard import Guard
 from understudy.http.headers import add_headers
 from understudy.http.logins import HttpLogins
 from understudy.http.metrics import routes as metrics
-from understudy.http.metrics.node_collector import TlsState
 from understudy.http.node import routes as node
 from understudy.http.places import LIMITS, VISITORS, Limits, Places
-from understudy.http.room import LARGEST, Call, Manageable, NodeFolders, Rights, Room, Route
+from understudy.http.room import (
+    LARGEST,
+    Call,
+    Listener,
+    Manageable,
+    NodeFolders,
+    Rights,
+    Room,
+    Route,
+    TlsState,
+)
 from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded
 
@@ -78,15 +88,19 @@ class HttpServer:
         tls: TlsState | None = None,
         visitors: int = VISITORS,
         hosts: Iterable[str] = (),
+        listeners: Iterable[Listener] = (),
         limits: Limits = LIMITS,
         folders: NodeFolders | None = None,
     ) -> None:
         """`clock` is the clock that drives the node. `tick_soon` asks the shell for a tick after a command.
         `amqp`: where a client on this machine reaches the node. `visitors`: maximum connections at a time;
         see `Places`. `hosts`: names by which clients find this node. `tls`: the state of its TLS files.
-        `folders`: what the console shows files of."""
+        `listeners`: those of its other protocols. `folders`: what the console shows files of."""
         self._places = Places(visitors, limits, lambda said: _LOG.info(said.about("HTTP")))
-        self.room = Room(node, clock, tick_soon, self._places, Audit(), amqp, folders, self.LOCAL)
+        self.room = Room(
+            node, clock, tick_soon, self._places, Audit(), amqp, folders, self.LOCAL, tls=tls,
+            listeners=[*listeners],
+        )  # fmt: skip
         self._logins = HttpLogins(logins, clock, self.LOCAL)
         self._tls = tls
         self._guard = Guard(hosts)
@@ -97,8 +111,9 @@ class HttpServer:
         """Listen. Returns the bound address. Raises OSError."""
         await self._prepare()
         self._server = await listen(self._visit, address.host, address.port)
-        bound = self._server.sockets[0].getsockname()
-        return HostPort(str(bound[0]), int(bound[1]))
+        host, port, *_ = self._server.sockets[0].getsockname()
+        self.room.listeners.append(Listener("http", str(host), int(port)))
+        return HostPort(str(host), int(port))
 
     def routes(self) -> Iterable[Route]:
         """All paths that are answered, of all rooms."""
@@ -112,9 +127,12 @@ class HttpServer:
         app = web.Application(client_max_size=LARGEST, middlewares=[self._let_in])
         app.on_response_prepare.append(add_headers)
         for route in self.routes():
-            app.router.add_route(route.method, route.path, partial(self._answer, route))
-            if route.method == "GET":
-                app.router.add_route("HEAD", route.path, partial(self._answer, route))
+            handler = partial(self._answer, route)
+            methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
+            # As in RabbitMQ, a slash at the end makes no difference.
+            paths = (route.path, f"{route.path}/") if route.path.startswith("/api/") else (route.path,)
+            for path, method in product(paths, methods):
+                app.router.add_route(method, path, handler)
         limits = self._places.limits
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, logger=_LOG, keepalive_timeout=limits.idle,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from broker.engine import Broker
 from broker.model.values import ORIGIN, Position
 from broker.pieces import assembling_max
+from broker.sampling import EVERY
 from broker.security.access import Door
 from broker.security.identity import ADMINISTRATOR, HA, WITNESS, User, default_users
 from broker.server.clock import now, wall_ms
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from broker.security.tls import Tls
     from ha.etcd.driver import EtcdDriver
     from ha.pacemaker.driver import PacemakerDriver
+    from understudy.http.room import Listener
     from understudy.http.server import HttpServer
     from understudy.server.certificates import CertificateWatch
 
@@ -355,6 +357,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     doors: list[HttpServer] = []
     stopped: str | None = None
     authority: PacemakerDriver | EtcdDriver | None = None
+    sampling: asyncio.Task[None] | None = None
     beats = loop.create_task(_beats(parts.ledger, settings.ledger.heartbeat / 3))
     try:
         authority = _authority(settings, node, shell)
@@ -362,6 +365,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         if space.clients < settings.broker.max_connections:
             LOG.info(codes.CLIENTS_LIMITED.say(clients=space.clients))
         await _start_http(settings, parts, shell, doors, space)
+        sampling = loop.create_task(_sample(node)) if doors else None
         LOG.info(codes.BUILD.say(build=_modules()))
         status, folder = node.status()["status"], os.path.abspath(settings.broker.data_dir)
         LOG.info(codes.NODE_STARTED.say(node=settings.broker.name, status=status, folder=folder))
@@ -369,6 +373,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         stopped = node.stopped or await shell.run()
     finally:
         beats.cancel()
+        if sampling is not None:
+            sampling.cancel()
         parts.notifier.stopping()
         # A node that must stop by itself writes and sends nothing more, because it might be wrong.
         if stopped is None and node.stopped is None:
@@ -398,6 +404,14 @@ async def _beats(ledger: LedgerPort, seconds: float) -> None:
     while isinstance(ledger, LedgerSink):
         ledger.beat()
         await asyncio.sleep(seconds)
+
+
+async def _sample(node: Node) -> None:
+    """Sample the counters now and then, for those who ask over HTTP. Others get their turn between steps."""
+    while True:
+        for _ in node.broker.sampler.passes(now()):
+            await asyncio.sleep(0)
+        await asyncio.sleep(EVERY)
 
 
 def _nothing_to_read() -> None:
@@ -507,7 +521,18 @@ def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space
             settings.broker.data_dir, settings.reports_dir, settings.watch_dir,
             tuple(parts.node.settings.client_addresses),
         ),
+        listeners=_listeners(settings, shell),
     )  # fmt: skip
+
+
+def _listeners(settings: Settings, shell: Shell) -> list[Listener]:
+    """The AMQP listeners that are open, in the order of `_listen`."""
+    from understudy.http.room import Listener
+
+    plain, apart = len(settings.broker.listen), settings.ha.listen is not None
+    kinds = ["amqp"] * plain + ["amqp/ssl"] * (len(shell.addresses) - plain - apart)
+    bound = zip([*kinds, *["clustering"] * apart], shell.addresses, strict=True)
+    return [Listener(kind, str(host), int(port)) for kind, (host, port, *_) in bound]
 
 
 def _reason(error: OSError) -> str:

@@ -38,7 +38,10 @@ _ROOM = 192
 class ServedConsumer(Consumer):
     """A consumer with its channel's data: qos, counts, and the constant start of its deliver frames."""
 
-    __slots__ = ("_prefixes", "_start", "in_flight", "limit", "queue", "redelivered", "started", "wants_id")
+    __slots__ = (
+        "_prefixes", "_start", "arguments", "in_flight", "limit", "queue", "redelivered", "started",
+        "wants_id",
+    )  # fmt: skip
 
     def __init__(
         self, queue: Queue, tag: str, sink: DeliverySink, channel: int, *, limit: int, no_ack: bool,
@@ -47,6 +50,7 @@ class ServedConsumer(Consumer):
         priority = priority_of(arguments)
         super().__init__(tag, sink, no_ack=no_ack, exclusive=exclusive, priority=priority)
         self.queue = queue
+        self.arguments = arguments
         self.limit = limit
         """Maximum messages in flight; 0 for no limit."""
         self.in_flight = 0

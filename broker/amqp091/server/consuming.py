@@ -27,6 +27,7 @@ from broker.model.queue.consumer import Consumer
 from broker.model.queue.direct_reply import PREFIX, REPLY_TO
 
 if TYPE_CHECKING:
+    from broker.connection import Connection
     from broker.model.queue.queue import Queue
 
 BURST = 4096
@@ -69,6 +70,16 @@ class ChannelConsumers:
     @property
     def client(self) -> str:
         return self._connection.peer.address
+
+    @property
+    def origin(self) -> tuple[Connection, int]:
+        """The connection and the number of the channel."""
+        return self._connection, self._number
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Maximum messages in flight: of a new consumer, and of the whole channel; 0: any."""
+        return self._prefetch, self._limit
 
     def flow(self, arguments: dict[str, Any]) -> None:
         """channel.flow."""

@@ -148,9 +148,9 @@ class Topology:
         for watcher in self.watchers.get(binding.source.name, ()) if self.watchers else ():
             watcher(binding, there)
 
-    def bound_to(self, queue: Queue) -> list[Binding]:
-        """The bindings of a queue."""
-        return list(self._incoming.get(target_key(queue), {}).values())
+    def bound_to(self, target: Queue | Exchange) -> list[Binding]:
+        """The bindings that lead to a queue or an exchange."""
+        return list(self._incoming.get(target_key(target), {}).values())
 
     def named(self, key: str, path: Path = ()) -> Queue | None:
         """Where the default exchange sends a message with that routing key. `QUEUE@NODE` is the queue of that

@@ -104,11 +104,11 @@ def _binding(binding: Binding) -> dict[str, Any]:
         "source": binding.source.name, "vhost": binding.source.vhost,
         "destination": binding.target.name,
         "destination_type": "queue" if isinstance(binding.target, Queue) else "exchange",
-        "routing_key": _key_to_json(binding.routing_key), "arguments": to_json(binding.arguments),
+        "routing_key": key_to_json(binding.routing_key), "arguments": to_json(binding.arguments),
     }  # fmt: skip
 
 
-def _key_to_json(key: str) -> Any:
+def key_to_json(key: str) -> Any:
     """JSON is Unicode; a key of other octets is written as in a table of arguments."""
     return key if is_unicode(key) else to_json(as_octets(key))
 

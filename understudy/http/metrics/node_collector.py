@@ -7,12 +7,13 @@ docs/reference/metrics.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from understudy import __version__
+from understudy.http.room import TlsState
 from understudy.management import SERVING, STATUSES
 
 EVENTS = (
@@ -24,15 +25,6 @@ _LAGS = (
     ("lag_bytes", "understudy_backup_lag_bytes", "Octets sent to a backup and not yet acknowledged"),
     ("queues_left", "understudy_backup_queues_left", "Queues that a joining backup has not fetched yet"),
 )
-
-
-class TlsState(Protocol):
-    """The state of `broker.security.tls.Tls`."""
-
-    refused: bool
-
-    @property
-    def expires_at(self) -> float: ...
 
 
 class NodeCollector(Collector):

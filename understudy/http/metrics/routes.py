@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 
 from ha.adapter.node import Node
 from understudy.http.metrics import rabbitmq
-from understudy.http.metrics.node_collector import NodeCollector, TlsState
+from understudy.http.metrics.node_collector import NodeCollector
 from understudy.http.metrics.scrape import Scrapes
-from understudy.http.room import Call, Manageable, Rights, Room, Route
+from understudy.http.room import Call, Manageable, Rights, Room, Route, TlsState
 
 
 def routes(room: Room, tls: TlsState | None = None) -> Iterable[Route]:

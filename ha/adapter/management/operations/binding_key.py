@@ -16,9 +16,14 @@ NO_KEY = "~"
 _HASHED = 16
 
 
+def percent(key: str) -> str:
+    """A routing key in percent encoding."""
+    return quote_from_bytes(as_octets(key), safe="").replace("~", "%7E")
+
+
 def properties_key(binding: Binding) -> str:
     """`~`, the routing key in percent encoding, or that with `~` and a hash of the arguments."""
-    key = quote_from_bytes(as_octets(binding.routing_key), safe="").replace("~", "%7E")
+    key = percent(binding.routing_key)
     if not binding.arguments:
         return key or NO_KEY
     digest = sha256(binding.key[2]).digest()[:_HASHED]

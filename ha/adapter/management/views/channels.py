@@ -1,0 +1,118 @@
+"""Channels. An AMQP 1.0 connection, whose links have no channels of their own, is told as one, number 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.amqp091.server.channel import Channel
+from broker.amqp091.server.connection import ServerConnection
+from ha.adapter.management.connection_name import connection_name
+from ha.adapter.management.views.connections import clients
+from ha.adapter.management.views.consumers import CONSUMERS, Consuming, channel_name
+from ha.adapter.management.views.rates import channel_stats
+from ha.adapter.management.views.view import Column, Row, Table, View
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+    from broker.model.statistics import Counts
+
+
+class Opened(NamedTuple):
+    """A channel, or an AMQP 1.0 connection (`channel` is None)."""
+
+    connection: Connection
+    channel: Channel | None
+    counts: Counts
+
+    @property
+    def number(self) -> int:
+        return 0 if self.channel is None else self.channel.number
+
+
+def opened(connection: Connection) -> Iterator[Opened]:
+    if isinstance(connection, ServerConnection):
+        for channel in list(connection.channels.values()):
+            if channel.is_open:
+                yield Opened(connection, channel, channel.output.counts)
+    else:
+        yield Opened(connection, None, connection.counts)
+
+
+def _unacked(found: Opened) -> int:
+    return 0 if found.channel is None else len(found.channel.unacked)
+
+
+def _consumers(found: Opened) -> int:
+    return 0 if found.channel is None else len(found.channel.consumers.by_tag)
+
+
+def _unconfirmed(found: Opened) -> int:
+    channel = found.channel
+    if channel is None or not channel.confirming:
+        return 0
+    return channel.next_publish_tag - 1 - channel.output.held.confirmed
+
+
+def _uncommitted(found: Opened, *, acks: bool) -> int:
+    transaction = None if found.channel is None else found.channel.transaction
+    if transaction is None:
+        return 0
+    if acks:
+        return sum([len(run.entries) for _, runs in transaction.settlements for run in runs])
+    return sum([len(run.raws) for run in transaction.publishes])
+
+
+def _limits(found: Opened) -> tuple[int, int]:
+    return (0, 0) if found.channel is None else found.channel.consumers.limits
+
+
+def _connection(found: Opened, view: View) -> dict[str, Any]:
+    peer = found.connection.peer
+    return {"name": connection_name(found.connection), "peer_host": peer.host, "peer_port": peer.port}
+
+
+def _consumer_details(found: Opened, view: View) -> list[Row]:
+    if found.channel is None:
+        return []
+    consumers = list(found.channel.consumers.by_tag.values())
+    return [
+        CONSUMERS.row(Consuming(consumer.queue, consumer, found.connection, found.number), view)
+        for consumer in consumers
+    ]
+
+
+_COLUMNS: dict[str, Column[Opened]] = {
+    "acks_uncommitted": lambda found, view: _uncommitted(found, acks=True),
+    "confirm": lambda found, view: found.channel is None or found.channel.confirming,
+    "connection_details": _connection,
+    "consumer_count": lambda found, view: _consumers(found),
+    "global_prefetch_count": lambda found, view: _limits(found)[1],
+    "message_stats": lambda found, view: channel_stats(found.counts, view),
+    "messages_unacknowledged": lambda found, view: _unacked(found),
+    "messages_uncommitted": lambda found, view: _uncommitted(found, acks=False),
+    "messages_unconfirmed": lambda found, view: _unconfirmed(found),
+    "name": lambda found, view: channel_name(found.connection, found.number),
+    "node": lambda found, view: view.name,
+    "number": lambda found, view: found.number,
+    "pending_raft_commands": lambda found, view: 0,
+    "prefetch_count": lambda found, view: _limits(found)[0],
+    "state": lambda found, view: "running",
+    "transactional": lambda found, view: found.channel is not None and found.channel.transaction is not None,
+    "user": lambda found, view: found.connection.user,
+    "user_who_performed_action": lambda found, view: found.connection.user,
+    "vhost": lambda found, view: found.connection.vhost.name,
+}
+
+CHANNELS: Table[Opened] = Table(
+    items=lambda view: [found for connection in clients(view) for found in opened(connection)],
+    vhost=lambda found: found.connection.vhost.name,
+    owner=lambda found: found.connection.user,
+    columns=_COLUMNS,
+    details={
+        "consumer_details": _consumer_details,
+        "deliveries": lambda found, view: [],
+        "publishes": lambda found, view: [],
+    },
+    plain=tuple(name for name in _COLUMNS if name != "message_stats"),
+)
