@@ -79,6 +79,12 @@ OPERATION_REFUSED = Code(
     "Correct it as the reason says. The key `amqp` of the answer has AMQP's reply code.",
     example="NOT_FOUND - no queue 'orders' in vhost '/'",
 )
+OPERATION_DONE = Code(
+    "operation-done",
+    "{user} from {source}: {command} {names}",
+    "An operator has changed an object, published a message or closed a connection, by a command over AMQP.",
+    "Nothing. Over HTTP the line is `http-change`.",
+)
 OPERATIONS_BUSY = Code(
     "operations-busy",
     "{most} operations are under way, and there may be no more",

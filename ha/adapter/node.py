@@ -375,8 +375,9 @@ class Node:
         """One extension method of a peer, for whoever understands it."""
         if method == Method.MANAGE:
             asker = self.hooks.peers.get(peer)
-            by = asker.user if asker is not None else ""  # gone: nobody
-            self._questions.heard(payload, partial(self._effects.manage_ok, peer), now, by)
+            by, source = (asker.user, asker.peer_address) if asker is not None else ("", "")  # gone: nobody
+            reply = partial(self._effects.manage_ok, peer)
+            self._questions.heard(payload, reply, now, by, source)
         elif method == Method.WITNESS:
             self._witness(peer, payload, now)
         elif method in MIRROR_METHODS:

@@ -74,9 +74,9 @@ class Questions:
         """
         node = self._node
         managed = bool(args.pop("operator", False)) and node.settings.authority == "pacemaker"
-        by = args.pop("by", None)
+        by, source = args.pop("by", None), args.pop("source_address", None)
         if command in OPERATIONS:
-            self._operations.ask(command, args, by, reply)
+            self._operations.ask(command, args, by, reply, source)
             return
         match command:
             case "status" | "ready":
@@ -161,8 +161,10 @@ class Questions:
             coded = {"code": code} if code else {}
             reply({"ok": ok, **coded, "reason": reason, "status": self._node.status()})
 
-    def heard(self, payload: bytes, reply: Reply, now: float, by: str | None = None) -> None:
-        """An operator's question over AMQP. `by`: the user of the connection."""
+    def heard(
+        self, payload: bytes, reply: Reply, now: float, by: str | None = None, source: str | None = None
+    ) -> None:
+        """An operator's question over AMQP. `by`, `source`: user and address of the connection."""
         try:
             question = json.loads(payload)
             command, args = str(question["command"]), dict(question.get("args") or {})
@@ -174,5 +176,5 @@ class Questions:
         if fault is not None:
             reply(codes.BAD_ARGUMENTS.say(fault=fault).answer())
             return
-        args |= {"operator": True, "by": by}
+        args |= {"operator": True, "by": by, "source_address": source}
         self._node.manage(command, args, reply, now)

@@ -12,6 +12,7 @@ import pytest
 from broker.amqp091.codec.content import write_content
 from broker.model.values import Reason
 from broker.security.identity import User, default_users
+from ha.adapter import codes
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Host, Pair
 
@@ -252,6 +253,10 @@ def test_an_operator_over_amqp_cannot_say_who_asks() -> None:
     pair[0].running._questions.heard(question, answers.append, pair.now, "nobody")
     pair.run(0.1)
     assert [answer["reason"] for answer in answers] == ["ACCESS_REFUSED - no user 'nobody'"]
+    question = json.dumps({"command": "declare-queue", "args": {"name": "q\x1b"}}).encode()
+    pair[0].running._questions.heard(question, answers.append, pair.now, "guest", "192.0.2.1:5")
+    pair.run(0.1)
+    assert pair[0].told(codes.OPERATION_DONE) == [r"'guest' from 192.0.2.1:5: declare-queue name='q\x1b'"]
 
 
 def test_a_connection_is_closed_with_a_reason() -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker.model.steps import Steps
     from broker.model.values import Position
     from ha.core.role import OwnIdentity
+    from understudy.shared.codes import Coded
 
 OPERATIONS: dict[str, Operation] = {
     "declare-queue": objects.declare_queue,
@@ -45,12 +46,20 @@ MOST = 256
 Reply = Callable[[dict[str, Any]], None]
 
 
+_CHANGES = frozenset(OPERATIONS) - {"get", "find-queue"}
+"""Those that are logged. What `get` takes is in the ledger, if there is one."""
+_NAMES = ("vhost", "name", "to", "to_vhost", "source", "destination", "exchange", "routing_key", "user")
+"""Arguments that a line of the log has."""
+
+
 class OperatedNode(Protocol):
     """The node, as operations use it."""
 
     broker: Broker
     me: OwnIdentity
 
+    @property
+    def log(self) -> Callable[[Coded], None]: ...
     def status(self) -> dict[str, Any]: ...
 
 
@@ -61,6 +70,8 @@ class _Job:
     work: Steps[Outcome]
     reply: Reply
     epoch: int
+    told: Coded | None
+    """The line of the log when it is done."""
     began: bool = False
 
 
@@ -80,8 +91,11 @@ class OperationDesk:
         self._busy = False
         """The last tick did some work, and there is more."""
 
-    def ask(self, command: str, args: Mapping[str, Any], by: str | None, reply: Reply) -> None:
-        """Begin an operation by the user `by`; None: root."""
+    def ask(
+        self, command: str, args: Mapping[str, Any], by: str | None, reply: Reply, source: str | None = None
+    ) -> None:
+        """Begin an operation by the user `by`; None: root. `source`: the address of an operator over AMQP,
+        whose changes are logged here. HTTP has an audit log of its own."""
         broker = self._node.broker
         if (refusal := not_serving(broker.vhosts, self._node.status())) is not None:
             reply(refusal.answer())
@@ -89,7 +103,8 @@ class OperationDesk:
             reply(codes.OPERATIONS_BUSY.say(most=MOST).answer())
         else:
             work = OPERATIONS[command](broker, by, Arguments(args))
-            self._jobs.append(_Job(work, reply, broker.history.epoch))
+            told = _told(command, args, by, source) if source is not None and command in _CHANGES else None
+            self._jobs.append(_Job(work, reply, broker.history.epoch, told))
             self._busy = True
 
     def tick(self) -> None:
@@ -123,6 +138,8 @@ class OperationDesk:
             return next(job.work)
         except StopIteration as end:
             outcome: Outcome = end.value
+            if job.told is not None:
+                self._node.log(job.told)
             self._owed.append(_Owed(outcome, job.reply, self._node.broker.history.position))
         except Fault as fault:
             job.reply(codes.BAD_ARGUMENTS.say(fault=fault).answer())
@@ -167,3 +184,9 @@ class OperationDesk:
         """When to end the next tick: at once, if there is work."""
         broker = self._node.broker
         return broker.now if self._busy and not (broker.output_fenced or broker.input_paused) else None
+
+
+def _told(command: str, args: Mapping[str, Any], by: str | None, source: str) -> Coded:
+    """Names come from clients: each is quoted in ASCII, and cut."""
+    names = " ".join(f"{key}={str(args[key])[:100]!a}" for key in _NAMES if key in args)
+    return codes.OPERATION_DONE.say(user=ascii(by), source=source, command=command, names=names)
