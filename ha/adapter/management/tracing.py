@@ -158,7 +158,7 @@ class _Tracer:
         shown = min(len(raws), max(0, room), max(0, KEPT - len(self._events)))
         for raw in raws[:shown]:
             message = shown_message((0, record.envelope, raw), "auto", self._octets)
-            del message["message_count"], message["redelivered"]
+            del message["redelivered"]
             self._add({"event": "enqueued", "at": record.envelope.wall_ms, "queues": names, **message})
         self._dropped += len(raws) - shown
         return shown

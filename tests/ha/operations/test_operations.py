@@ -150,7 +150,13 @@ def test_a_large_message_needs_a_limit() -> None:
     assert "5242880 octets" in refused(pair, "get", name="q", ackmode="ack_requeue_false")
     (message,) = done(pair, "get", name="q", truncate=10)["messages"]
     assert message["payload"] == "x" * 10 and message["payload_bytes"] == 5 << 20
-    assert vhost.queues["q"].message_count == 1
+    done(pair, "declare-queue", name="few")
+    pair.publish(pair[0], "few", "a" * 250)
+    vhost.publish(
+        vhost.route("", "few"), [framed.raw], persistent=False, channel=1, largest_frame=framed.largest
+    )
+    assert len(done(pair, "get", name="few", count=500)["messages"]) == 250
+    assert [(q.message_count, q.unacked_count) for q in vhost.queues.values()] == [(1, 0), (251, 0)]
 
 
 @pytest.mark.parametrize("at", range(0, 12, 2))

@@ -41,7 +41,11 @@ ENCODINGS = ("auto", "base64")
 MOST = 10_000
 """Messages in one answer."""
 ROOM = 2 << 20
-"""Octets of bodies in one answer. The last message may exceed it."""
+"""Octets of messages in one answer. The last ones may exceed it."""
+_AT_ONCE, _ROOM_AT_ONCE = 200, 256 << 10
+"""Messages, and octets of bodies, that are got in one piece."""
+_AROUND = 300
+"""Octets of a message in JSON, besides its body."""
 LARGEST = 4 << 20
 """Octets of one body in an answer."""
 _PER_MESSAGE = 60
@@ -61,36 +65,48 @@ def get(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
     demand(asker, "read", "queue", name)
     queue = asker.vhost.queue(name, owner=asker)
     yield from once_returned(queue)
-    taken = _taken(asker.vhost.queue(name, owner=asker), count, most)
-    asker.vhost.shared.used(queue)
-    behind = queue.message_count
-    found = [
-        shown_message(entry, encoding, most, behind + len(taken) - 1 - at) for at, entry in enumerate(taken)
-    ]
-    need = yield from _settle(queue, taken, mode)
-    yield FEW + _PER_MESSAGE * len(taken) + sum(len(entry[2]) for entry in taken) // _OCTETS_A_STEP
-    return Outcome(need, {"messages": found})
+    asker.vhost.shared.used(asker.vhost.queue(name, owner=asker))
+    taken: list[Entry] = []
+    found: list[dict[str, Any]] = []
+    octets = 0
+    while len(taken) < count and octets < ROOM:
+        some = _taken(queue, count - len(taken), most, begins=not taken)
+        if not some:
+            break
+        found += [shown_message(entry, encoding, most) for entry in some]
+        octets += sum(min(_size(entry), most) + _AROUND for entry in some)
+        taken += some
+        yield FEW + _PER_MESSAGE * len(some) + octets // _OCTETS_A_STEP
+    for at, message in enumerate(found, 1):
+        message["message_count"] = queue.message_count + len(found) - at
+    return Outcome((yield from _settle(queue, taken, mode)), {"messages": found})
 
 
-def _taken(queue: Queue, count: int, most: int) -> list[Entry]:
-    """Messages from the head, unacknowledged from now on. Raises PreconditionFailed, with nothing taken, if
-    the first one is too large to be shown."""
+def _taken(queue: Queue, count: int, most: int, *, begins: bool) -> list[Entry]:
+    """Some messages from the head, unacknowledged from now on. Raises PreconditionFailed, with nothing taken,
+    if the very first one (`begins`) is too large to be shown."""
     taken: list[Entry] = []
     octets = 0
-    while len(taken) < count and octets < ROOM and (entry := queue.pop(no_ack=False)) is not None:
-        size = int.from_bytes(entry[2][11:19], "big")
-        shown = min(size, most)
+    while len(taken) < min(count, _AT_ONCE) and octets < _ROOM_AT_ONCE and not queue.deleted:
+        if (entry := queue.pop(no_ack=False)) is None:
+            break
+        shown = min(_size(entry), most)
         if shown > LARGEST:
             queue.requeue([entry], failed=False)
-            if not taken:
+            if begins and not taken:
                 raise PreconditionFailed(
-                    f"the message has {size} octets, and an answer has room for {LARGEST}: ask for fewer "
-                    "octets of each body ('truncate'), or consume it"
+                    f"the message has {_size(entry)} octets, and an answer has room for {LARGEST}: ask for "
+                    "fewer octets of each body ('truncate'), or consume it"
                 )
             break
         taken.append(entry)
         octets += shown
     return taken
+
+
+def _size(entry: Entry) -> int:
+    """Octets of the body."""
+    return int.from_bytes(entry[2][11:19], "big")
 
 
 def _settle(queue: Queue, taken: list[Entry], mode: str) -> Steps[Need]:
@@ -108,8 +124,8 @@ def _settle(queue: Queue, taken: list[Entry], mode: str) -> Steps[Need]:
     return Need.DURABLE if dies else need_of(queue.content_scope)
 
 
-def shown_message(entry: Entry, encoding: str, most: int, behind: int = 0) -> dict[str, Any]:
-    """One message, with `most` octets of its body. `behind`: how many follow it in the queue."""
+def shown_message(entry: Entry, encoding: str, most: int) -> dict[str, Any]:
+    """One message, with `most` octets of its body."""
     _, envelope, raw = entry
     if is_stored(raw):
         raw = as_0_9_1(raw)
@@ -118,7 +134,7 @@ def shown_message(entry: Entry, encoding: str, most: int, behind: int = 0) -> di
     text = _text(body, whole=len(body) == len(content.body)) if encoding == "auto" else None
     return {
         "payload_bytes": len(content.body), "redelivered": envelope.redelivered,
-        "exchange": envelope.exchange, "routing_key": _key(envelope.routing_key), "message_count": behind,
+        "exchange": envelope.exchange, "routing_key": _key(envelope.routing_key),
         "properties": {name: to_json(value) for name, value in content.properties.items()},
         "payload": b64encode(body).decode() if text is None else text,
         "payload_encoding": "base64" if text is None else "string",
