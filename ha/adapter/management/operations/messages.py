@@ -13,6 +13,7 @@ from broker.authorization import demand, demand_copies, demand_topic
 from broker.errors import PreconditionFailed, ResourceError
 from broker.model.octets import as_octets, is_unicode
 from broker.model.routing.publish_route import need_of
+from broker.model.statistics import AMQP091
 from broker.model.values import Need, Reason
 from broker.model.vhost.turns import publish_in_turns
 from ha.adapter.management.definitions_view import to_json
@@ -77,6 +78,10 @@ def get(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
         octets += sum(min(_size(entry), most) + _AROUND for entry in some)
         taken += some
         yield FEW + _PER_MESSAGE * len(some) + octets // _OCTETS_A_STEP
+    for counts in (queue.counts, asker.vhost.counts[AMQP091]):
+        for entry in taken:
+            counts.got(False, entry[1].redelivered)
+        counts.ack += len(taken) if mode == TAKE else 0
     for at, message in enumerate(found, 1):
         message["message_count"] = queue.message_count + len(found) - at
     return Outcome((yield from _settle(queue, taken, mode)), {"messages": found})
@@ -181,10 +186,21 @@ def publish(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]
         place.check_published(exchange, key)
     if route.needs_headers or framed.checked.copies:
         route = yield from place.find_by_headers(exchange, key, headers_of(framed.raw))
+    _count(asker, exchange, routed=bool(route.queues))
     accepted, need = yield from _published(broker, asker, route, framed)
     routed = bool(route.queues) and accepted
     rejected = {} if accepted else {"rejected": True}
     return Outcome(need, {"routed": routed, **rejected})
+
+
+def _count(asker: Asker, exchange: str, *, routed: bool) -> None:
+    """As one message of a client, for statistics."""
+    totals = asker.vhost.counts[AMQP091]
+    totals.publish += 1
+    if not routed:
+        totals.return_unroutable += 1
+    if (found := asker.vhost.exchanges.get(exchange)) is not None:
+        found.counts.publish += 1
 
 
 def _published(broker: Broker, asker: Asker, route: PublishRoute, framed: Framed) -> Steps[tuple[bool, Need]]:
