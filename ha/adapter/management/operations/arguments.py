@@ -89,6 +89,13 @@ class Arguments:
             raise Fault(f"{key!r} must be one of {', '.join(choices)}")
         return str(value)
 
+    def words(self, key: str, most: int) -> list[str] | None:
+        """A list of strings, at most so many; None if it is empty or absent."""
+        value = self._value(key, None) or []
+        if not isinstance(value, list) or len(value) > most or not all(isinstance(word, str) for word in value):
+            raise Fault(f"{key!r} must be a list of at most {most} strings")
+        return value or None
+
     def table(self, key: str) -> dict[str, Any]:
         """A table of arguments or properties; empty if absent. Its values may be written as in definitions
         (`to_json`)."""
