@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from broker.model.vhost.directory import Directory
 from tests.ha.client import Client
 from tests.ha.pair import Pair
 from tests.understudy.http.pair_door import Answer, Doors, doors
+from understudy.http.api.changes.routes import routes
 
 Q = "/api/queues/%2F/q"
 X = "/api/exchanges/%2F/x"
@@ -203,5 +205,51 @@ def test_a_backup_says_where_the_primary_is() -> None:
         ):  # fmt: skip
             code, reason = await refused(method, path, body)
             assert code == 503 and "its primary is a at 127.0.0.1:5000" in reason
+
+    visit(pair, script)
+
+
+DEEP: Any = {"a": None}
+for _ in range(300):
+    DEEP = {"arguments": DEEP}
+ODD = (
+    None, True, -1, 10**30, 1.5, float("inf"), "\0<script>\x1b[2J", "\ud800", [], [[]], {"$bytes": "?"},
+    {"$decimal": "1e999"}, {"$nothing": 1}, DEEP,
+)  # fmt: skip
+KEYS = (
+    "durable", "auto_delete", "arguments", "type", "count", "ackmode", "truncate", "to", "to_vhost",
+    "payload", "routing_key", "properties", "payload_encoding", "tags", "password_hash", "description",
+    "configure", "exchange", "value", "pattern", "definition", "priority", "users",
+)  # fmt: skip
+"""Their number has no factor in common with that of the odd values, so that each key meets several."""
+GOOD: dict[str, Any] = {
+    "ackmode": "ack_requeue_true", "to": "t", "payload": "", "routing_key": "", "tags": [],
+    "configure": "", "write": "", "read": "", "exchange": "x", "value": {}, "pattern": "",
+    "definition": {}, "users": ["n"], "action": "sync",
+}  # fmt: skip
+
+
+def test_no_body_breaks_a_path() -> None:
+    """Each path of a change, with keys of wrong kinds: a status that RabbitMQ's clients know, and JSON."""
+    odds = cycle(ODD)
+    pair = Pair(1)
+    pair.start()
+    for name in ("q", "t"):
+        pair.declare(pair[0], name)
+    paths = [
+        (route.method, route.path)
+        for route in routes(None)  # type: ignore[arg-type]
+        if route.method in ("PUT", "POST") and "parameters" not in route.path
+    ]
+    values = {"vhost": "%2F", "name": "q", "source": "amq.topic", "destination": "q", "user": "n",
+              "limit": "max-connections"}  # fmt: skip
+
+    async def script(to: Doors) -> None:
+        for method, path in paths:
+            for key in KEYS:
+                odd = next(odds)
+                code, answer = await to.ask(method, path.format_map(values), GOOD | {key: odd})
+                assert code in (200, 201, 204, 400, 403, 404), (method, path, key, odd, code, answer)
+                assert code < 300 or set(answer) >= {"error", "reason", "code"}
 
     visit(pair, script)
