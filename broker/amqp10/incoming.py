@@ -265,8 +265,9 @@ class Incoming:
     def _publish_to(self, route: PublishRoute, run: _Run) -> Steps[None]:
         connection, kind = self._links.connection, run.kind
         outcome = deliveries.ACCEPTED if route.queues else deliveries.RELEASED
-        if not route.queues:
-            for counts in connection.counted:
+        for counts in connection.counted:
+            counts.routed += len(run.messages) * len(route.queues)
+            if not route.queues:
                 counts.return_unroutable += len(run.messages)
 
         def publish(part: PublishRoute, messages: list[bytes], at: int) -> Published:

@@ -248,6 +248,11 @@ class Links:
         requeueing.work()
 
     @property
+    def consumers(self) -> int:
+        """Links that get messages."""
+        return sum([isinstance(served, Outgoing) for served in self._served.values()])
+
+    @property
     def octets(self) -> int:
         here = _SESSION * len(self._sessions) + _LINK * len(self._served) + _DELIVERY * self.unsettled
         return here + self.shapes.octets

@@ -1,4 +1,4 @@
-"""`understudy deploy`: prints the files for systemd, Pacemaker, proxies and Prometheus.
+"""`understudy deploy`: prints the files for systemd, Pacemaker, proxies, Prometheus and Grafana.
 
 They are the folder `deploy` of the repository, which the wheel has as package data. Files with `@NAME@` in
 them are templates. `fill.sh`, one of the files, fills them in, for this command and by hand.
@@ -32,6 +32,7 @@ KINDS = {
     "compose": ("A pair in containers, to try it", "container"),
     "kubernetes": ("A pair on Kubernetes, with etcd", "kubernetes"),
     "prometheus": ("Prometheus: scraping, and alerts", "prometheus"),
+    "grafana": ("A dashboard of a pair for Grafana", "grafana"),
     "settings": ("Settings of one pair, to fill in the other files", "site.env"),
 }
 """Of each kind: its purpose, and its files or folders below `deploy`."""
@@ -41,7 +42,7 @@ _GIVEN = re.compile(r"[A-Z][A-Z0-9_]*=")
 
 @click.group()
 def deploy() -> None:
-    """Files for systemd, Pacemaker, HAProxy, containers, Kubernetes and Prometheus."""
+    """Files for systemd, Pacemaker, HAProxy, containers, Kubernetes, Prometheus and Grafana."""
 
 
 @deploy.command("list")

@@ -52,10 +52,12 @@ class Output:
         """`reply` with a method frame."""
         self.reply(encode_frame(self.number, name, **arguments), scope, need=need)
 
-    def count_unroutable(self, count: int, mandatory: bool) -> None:
-        """Messages of the channel reached no queue."""
+    def count_routed(self, count: int, queues: int, mandatory: bool) -> None:
+        """Messages of the channel reached so many queues each."""
         for counts in (self.counts, self.totals):
-            if mandatory:
+            if queues:
+                counts.routed += count * queues
+            elif mandatory:
                 counts.return_unroutable += count
             else:
                 counts.drop_unroutable += count

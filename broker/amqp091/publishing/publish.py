@@ -475,10 +475,9 @@ def _publish_run(
     if channel.transaction is not None:
         channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
         return
-    if not route.queues:
-        channel.output.count_unroutable(len(raws), target.mandatory)
-        if target.mandatory:
-            _return(channel, target, [without_bcc(raw) for raw in raws] if kind.blind else raws)
+    channel.output.count_routed(len(raws), len(route.queues), target.mandatory)
+    if target.mandatory and not route.queues:
+        _return(channel, target, [without_bcc(raw) for raw in raws] if kind.blind else raws)
     done = channel.connection.vhost.publish(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
@@ -581,6 +580,7 @@ def _publish_divided(
         if channel.confirming and channel.is_open:
             _answer(channel, done, first + at, count)
 
+    channel.output.count_routed(len(raws), len(route.queues), target.mandatory)
     yield from publish_in_turns(route, raws, share, publish, report)
 
 

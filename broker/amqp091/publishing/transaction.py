@@ -237,8 +237,7 @@ def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
             route.exchange, route.routing_key, alive, False, vhost.generation, one_off=True
         )  # fmt: skip
         route.refusing = False  # `_check_room` has checked that everything fits
-    if not route.queues:
-        channel.output.count_unroutable(len(run.raws), run.mandatory)
+    channel.output.count_routed(len(run.raws), len(route.queues), run.mandatory)
     if run.mandatory and not route.queues:
         method = return_frame(channel.number, route.exchange, route.routing_key)
         for raw in run.raws:

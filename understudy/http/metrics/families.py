@@ -56,8 +56,94 @@ QUEUES: dict[str, tuple[Column, ...]] = {
 }
 """Groups of queues. Only these obey `vhost=`, as in RabbitMQ."""
 
+QUEUE_ARRIVALS: dict[str, tuple[Column, ...]] = {
+    "channel_queue_exchange_metrics": (
+        _counter("queue_messages_published", "counts.publish", "Messages put into the queue"),
+    ),
+}
+"""The labels are those of the queue, without RabbitMQ's channel and exchange."""
+
+QUEUE_DELIVERIES: dict[str, tuple[Column, ...]] = {
+    "queue_delivery_metrics": (
+        _counter("queue_get_ack", "counts.get", "Messages by basic.get, with an ack"),
+        _counter("queue_get", "counts.get_no_ack", "Messages by basic.get, without an ack"),
+        _counter("queue_messages_delivered_ack", "counts.deliver", "Messages to consumers that ack"),
+        _counter(
+            "queue_messages_delivered", "counts.deliver_no_ack", "Messages to consumers that do not ack"
+        ),
+        _counter("queue_messages_redelivered", "counts.redeliver", "Messages that had been sent before"),
+        _counter("queue_messages_acked", "counts.ack", "Acks of the queue's messages"),
+        _counter("queue_get_empty", "counts.get_empty", "Answers to basic.get that there is no message"),
+    ),
+}
+"""Counters of queues, as RabbitMQ has them since 4.0."""
+
+EXCHANGE_COUNTS: dict[str, tuple[Column, ...]] = {
+    "exchange_metrics": (
+        _counter("exchange_messages_published", "counts.publish", "Messages that came to the exchange"),
+    ),
+}
+"""Counters of exchanges, likewise."""
+
+CONSUMERS = _gauge("consumers", "consumers", "Consumers")
+CLIENTS = (
+    _gauge("global_publishers", "publishers", "Channels that have published"),
+    _gauge("global_consumers", "consumers", "Consumers"),
+)
+"""Over all objects only, by protocol."""
+
+CHANNELS: dict[str, tuple[Column, ...]] = {
+    "channel_metrics": (
+        _gauge("channel_consumers", "consumers", "Consumers of the channel"),
+        _gauge("channel_messages_unacked", "unacked", "Messages that the channel holds without an ack"),
+    ),
+}
+CHANNEL_COUNTS: dict[str, tuple[Column, ...]] = {
+    "channel_exchange_metrics": (
+        _counter("channel_messages_published", "counts.publish", "Messages that the channel published"),
+        _counter("channel_messages_confirmed", "counts.confirm", "Those that were confirmed"),
+        _counter(
+            "channel_messages_unroutable_returned",
+            "counts.return_unroutable",
+            "Mandatory messages that reached no queue and went back",
+        ),
+        _counter(
+            "channel_messages_unroutable_dropped",
+            "counts.drop_unroutable",
+            "Messages that reached no queue",
+        ),
+    ),
+    "channel_queue_metrics": (
+        _counter("channel_get_ack", "counts.get", "Messages by basic.get, with an ack"),
+        _counter("channel_get", "counts.get_no_ack", "Messages by basic.get, without an ack"),
+        _counter("channel_messages_delivered_ack", "counts.deliver", "Messages to consumers that ack"),
+        _counter(
+            "channel_messages_delivered", "counts.deliver_no_ack", "Messages to consumers that do not ack"
+        ),
+        _counter("channel_messages_redelivered", "counts.redeliver", "Messages that had been sent before"),
+        _counter("channel_messages_acked", "counts.ack", "Acks"),
+        _counter("channel_get_empty", "counts.get_empty", "Answers to basic.get that there is no message"),
+    ),
+}
+"""Counters of channels. Their label is `channel` alone: no channel counts its queues and exchanges apart."""
+
+CONNECTIONS: dict[str, tuple[Column, ...]] = {
+    "connection_coarse_metrics": (
+        _counter("connection_incoming_bytes", "received_octets", "Octets from the client"),
+        _counter("connection_outgoing_bytes", "sent_octets", "Octets to the client"),
+    ),
+    "connection_metrics": (
+        _counter("connection_incoming_packets", "received_count", "Reads from the client"),
+        _counter("connection_outgoing_packets", "sent_count", "Writes to the client"),
+        _gauge("connection_pending_packets", "unsent", "Octets that wait for the client to read"),
+        _gauge("connection_channels", "channels", "Channels of the connection"),
+    ),
+}
+
 VHOSTS: dict[str, tuple[Column, ...]] = {
     "vhost_status": (_gauge("vhost_status", "works", "1 for each virtual host"),),
+}
+EXCHANGES: dict[str, tuple[Column, ...]] = {
     "exchange_bindings": (_gauge("exchange_bindings", "bindings", "Bindings of the exchange"),),
     "exchange_names": (_gauge("exchange_name", "works", "1 for each exchange"),),
 }

@@ -100,6 +100,14 @@ def peers(status: dict[str, Any]) -> Iterator[Sample]:
         yield Sample(links, labels_of({"status": state}), count)
 
 
+def totals(broker: Broker) -> Iterator[Sample]:
+    """How many there are of each. A backup has no clients, and counts no queues."""
+    churn, queues = broker.vhosts.churn, broker.vhosts.queues_by_uuid
+    yield _gauge("connections", "Connections of clients", broker.clients)
+    yield _gauge("channels", "Channels of AMQP 0-9-1", churn.channel_created - churn.channel_closed)
+    yield _gauge("queues", "Queues", len(queues) if broker.vhosts.serving else 0)
+
+
 def open_files() -> int:
     """Linux 6.2 and later count them without a listing."""
     return os.stat(_FILES).st_size or len(os.listdir(_FILES))

@@ -14,6 +14,7 @@ from understudy.http.metrics.exposition import labels_of
 if TYPE_CHECKING:
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
+    from broker.model.statistics import Counts
     from broker.model.vhost.vhosts import VirtualHosts
 
 _LOOK_AT = 4
@@ -24,6 +25,7 @@ class QueueRow(NamedTuple):
     """The fields that `families` names."""
 
     labels: str
+    counts: Counts
     ready: int
     unacked: int
     messages: int
@@ -53,6 +55,7 @@ def row_of(queue: Queue) -> QueueRow:
     in_memory = ready + unacked - paged_out
     return QueueRow(
         labels=labels_of({"vhost": queue.vhost, "queue": queue.name}),
+        counts=queue.counts,
         ready=ready,
         unacked=unacked,
         messages=ready + unacked,

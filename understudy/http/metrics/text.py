@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Protocol
 
-from understudy.http.metrics.exposition import head, sample
+from broker.model.statistics import PROTOCOLS
+from understudy.http.metrics.exposition import head, labels_of, sample
 from understudy.http.metrics.families import Column
 from understudy.http.metrics.node_rows import Sample
 
@@ -20,6 +21,11 @@ class Row(Protocol):
 
     @property
     def labels(self) -> str: ...
+
+
+class ClientRow(Row, Protocol):
+    @property
+    def protocol(self) -> str: ...
 
 
 def samples_text(prefix: str, samples: Iterable[Sample]) -> Iterator[str]:
@@ -42,6 +48,22 @@ def totals_text(prefix: str, columns: Sequence[Column], rows: Iterable[Row | Non
         yield ""
     for column, total in zip(columns, sums, strict=True):
         yield head(prefix, column.family) + sample(prefix + column.family.name, "", total)
+
+
+def protocols_text(prefix: str, columns: Sequence[Column], rows: Iterable[ClientRow | None]) -> Iterator[str]:
+    """One sample for each column and protocol."""
+    sums = {protocol: [0] * len(columns) for protocol in PROTOCOLS}
+    read = attrgetter("protocol", *(column.field for column in columns))
+    for row in rows:
+        if row is not None:
+            protocol, *values = read(row)
+            sums[protocol] = [total + value for total, value in zip(sums[protocol], values, strict=True)]
+        yield ""
+    for at, column in enumerate(columns):
+        yield head(prefix, column.family)
+        for protocol, totals in sums.items():
+            labels = labels_of({"protocol": protocol})
+            yield sample(prefix + column.family.name, labels, totals[at])
 
 
 def objects_text(prefix: str, columns: Sequence[Column], rows: Iterable[Row | None]) -> Iterator[str]:

@@ -9,6 +9,8 @@ from broker.model.routing.exchange import INTERNAL
 from understudy.http.metrics.exposition import labels_of
 
 if TYPE_CHECKING:
+    from broker.model.routing.exchange import Exchange
+    from broker.model.statistics import Counts
     from broker.model.vhost.vhosts import VirtualHosts
 
 
@@ -20,6 +22,7 @@ class VhostRow(NamedTuple):
 class ExchangeRow(NamedTuple):
     labels: str
     bindings: int
+    counts: Counts
     works: int = 1
 
 
@@ -29,10 +32,23 @@ def vhost_rows(vhosts: VirtualHosts) -> Iterator[VhostRow]:
 
 
 def exchange_rows(vhosts: VirtualHosts) -> Iterator[ExchangeRow]:
-    """Without the default exchange and the internal ones, as RabbitMQ lists them."""
-    exchanges = [exchange for vhost in vhosts for exchange in vhost.exchanges.values() if exchange.name]
-    for exchange in exchanges:
-        if exchange.name in INTERNAL:
-            continue
-        labels = {"vhost": exchange.vhost, "exchange": exchange.name, "type": exchange.type.value}
-        yield ExchangeRow(labels_of(labels), len(exchange.bindings))
+    """For bindings: without the default exchange and the internal ones, as RabbitMQ lists them."""
+    for exchange in _exchanges(vhosts):
+        if exchange.name and exchange.name not in INTERNAL:
+            labels = {"vhost": exchange.vhost, "exchange": exchange.name, "type": exchange.type.value}
+            yield _row(exchange, labels)
+
+
+def counted_rows(vhosts: VirtualHosts) -> Iterator[ExchangeRow | None]:
+    """For counters: exchanges of the serving node that messages came to."""
+    for exchange in _exchanges(vhosts) if vhosts.serving else ():
+        seen = exchange.counts.publish
+        yield _row(exchange, {"vhost": exchange.vhost, "exchange": exchange.name}) if seen else None
+
+
+def _row(exchange: Exchange, labels: dict[str, str]) -> ExchangeRow:
+    return ExchangeRow(labels_of(labels), len(exchange.bindings), exchange.counts)
+
+
+def _exchanges(vhosts: VirtualHosts) -> list[Exchange]:
+    return [exchange for vhost in vhosts for exchange in vhost.exchanges.values()]

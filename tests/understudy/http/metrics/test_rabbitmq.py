@@ -13,9 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.ha.pair import Pair
-from understudy.http.metrics import rabbitmq
+from understudy.http.metrics import families, rabbitmq
 from understudy.http.metrics.exposition import labels_of
-from understudy.http.metrics.families import QUEUES, VHOSTS
+from understudy.http.metrics.families import EXCHANGES, VHOSTS
 from understudy.http.metrics.scrape import SLICE, Scrapes
 
 PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "metrics.md").read_text()
@@ -97,11 +97,14 @@ def test_only_the_groups_and_virtual_hosts_that_were_asked_for(pair: Pair) -> No
 
 def test_the_page_lists_what_there_is(pair: Pair) -> None:
     node = pair.hosts[0].running
-    there = read(rabbitmq.aggregated(node)) | read(rabbitmq.detailed(node, VHOSTS, None))
+    there = read(rabbitmq.aggregated(node)) | read(rabbitmq.detailed(node, VHOSTS | EXCHANGES, None))
     kinds = {name: kind for name, (kind, _) in there.items()}
     assert dict(ROWS) == kinds | dict.fromkeys(LIMITS, "gauge")
-    groups = {name for group in (QUEUES, VHOSTS) for name in group}
-    assert groups <= set(re.findall(r"`(\w+)`", PAGE))
+    kinds_of_groups = [
+        kind for name, kind in vars(families).items() if name.isupper() and isinstance(kind, dict)
+    ]
+    groups = {name for kind in kinds_of_groups for name in kind}
+    assert len(groups) > 10 and groups <= set(re.findall(r"`(\w+)`", PAGE))
 
 
 def test_a_label_is_what_a_parser_gives_back() -> None:
