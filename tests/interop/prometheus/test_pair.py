@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.test_grafana import queries
 from tests.deploy.tools import DEPLOY
 from tests.failover.nodes.pair import Pair, channel_of
 from tests.interop.prometheus.overview import EMPTY, MOVING, PANELS, query
 from tests.interop.prometheus.server import Prometheus, prometheus
+from tests.interop.prometheus.test_dashboards import queries
 from tests.ports import free_ports
 
 RULES = (DEPLOY / "prometheus" / "understudy.rules").read_text()

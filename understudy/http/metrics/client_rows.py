@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from broker.amqp091.server.connection import ServerConnection
 from broker.model.statistics import AMQP10
+from ha.adapter.management.connection_name import connection_name
 from understudy.http.metrics.exposition import labels_of
 
 if TYPE_CHECKING:
@@ -56,18 +57,18 @@ def channel_rows(broker: Broker) -> Iterator[ChannelRow | None]:
             yield None
         elif isinstance(connection, ServerConnection):
             for channel in list(connection.channels.values()):
-                labels = labels_of({"channel": f"{_name(connection)} ({channel.number})"})
+                labels = labels_of({"channel": f"{connection_name(connection)} ({channel.number})"})
                 consumers, unacked = len(channel.consumers.by_tag), len(channel.unacked)
                 yield ChannelRow(labels, connection.protocol, channel.output.counts, consumers, unacked)
         elif connection.protocol == AMQP10:
             one = cast("Amqp10Connection", connection)
-            labels = labels_of({"channel": _name(one)})
+            labels = labels_of({"channel": connection_name(one)})
             yield ChannelRow(labels, AMQP10, one.counts, one.links.consumers, one.links.unsettled)
 
 
 def _connection(connection: Connection) -> ConnectionRow:
     return ConnectionRow(
-        labels=labels_of({"channel": _name(connection)}),
+        labels=labels_of({"channel": connection_name(connection)}),
         received_octets=connection.received_octets,
         sent_octets=connection.sent_octets,
         received_count=connection.received_count,
@@ -79,10 +80,6 @@ def _connection(connection: Connection) -> ConnectionRow:
 
 def _is_client(connection: Connection) -> bool:
     return connection.let_in and not connection.is_management and not connection.gone
-
-
-def _name(connection: Connection) -> str:
-    return connection.peer.address
 
 
 def _channels(connection: Connection) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.memory_alarm import ENTRY_OVERHEAD
+from broker.model.queue.direct_reply import is_direct_reply
 from understudy.http.metrics.exposition import labels_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def queue_rows(vhosts: VirtualHosts, of: Container[str] | None = None) -> Iterat
     measure its time. A backup serves none: a queue counts on one node only. `of`: names of virtual hosts."""
     queues = [queue for vhost in vhosts if of is None or vhost.name in of for queue in vhost.queues.values()]
     for queue in queues:
-        yield row_of(queue) if queue.serves else None
+        yield row_of(queue) if queue.serves and not is_direct_reply(queue.name) else None
 
 
 def row_of(queue: Queue) -> QueueRow:
