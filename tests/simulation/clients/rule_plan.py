@@ -7,6 +7,8 @@ from random import Random
 
 PATIENT = 1 / 3
 """Part of the runs with a client whose messages live for seconds."""
+LATEST = 1 / 8
+"""Part of the runs with a client of a last-value queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class RulePlan:
     through: bool = False
     steps: tuple[StepPlan, ...] = ()
     cycle: bool = False
+    last_values: int = 0
+    """Keys of a last-value queue, which the messages have in turn; 0: it is none."""
 
     def __post_init__(self) -> None:
         if not self.steps:
@@ -131,6 +135,31 @@ def draw_patient_user(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
         gets=rng.choice((0.0, 0.3)),
         rejects=rng.choice((0.0, 0.5)),
         cut_every=cut_every,
+    )
+    return (plan,)
+
+
+def draw_latest_user(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
+    """One in an eighth of the runs, whose queue keeps last values only."""
+    if rng.random() >= LATEST:
+        return ()
+    plan = RulePlan(
+        "latest",
+        durable=rng.random() < 0.8,
+        message_ttl=None,
+        expiration=rng.choice((None, None, 500)),
+        max_length=rng.choice((None, None, 5)),
+        overflow=rng.choice(("", "drop-head", "reject-publish")),
+        dead_letters=False,
+        max_priority=0,
+        persistent=rng.choice((0.5, 1.0, 1.0)),
+        interval=rng.choice((0.02, 0.1)),
+        burst=rng.choice((1, 4, 10)),
+        gets=rng.choice((0.0, 0.3)),
+        rejects=rng.choice((0.0, 0.5)),
+        cut_every=cut_every,
+        rules_by=rng.choice(("arguments", "arguments", "policy", "both")),
+        last_values=rng.choice((1, 3, 10)),
     )
     return (plan,)
 

@@ -226,7 +226,12 @@ class RuleUser(Actor):
         return wire.publish(
             1, "", self.queue, message.body, persistent=message.persistent, frame_max=self.plan.frame,
             expiration=message.expiration, priority=message.number % 4,
+            correlation_id=self.key_of(message.number),
         )  # fmt: skip
+
+    def key_of(self, number: int) -> str:
+        """In a last-value queue it replaces earlier ones of this key; "" in any other queue."""
+        return str(number % self.plan.last_values) if self.plan.last_values else ""
 
     def confirmed(self, session: Session, tag: int, multiple: bool, nacked: bool) -> None:
         if session is not self.session:

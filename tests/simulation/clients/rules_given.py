@@ -28,6 +28,8 @@ def arguments_of(plan: RulePlan, dead: str) -> dict[str, Any]:
             if limit in given:
                 given[limit] += more
     arguments = {f"x-{key}": value for key, value in given.items()}
+    if plan.last_values:
+        arguments["x-last-value-key"] = "correlation-id"
     return arguments | ({"x-max-priority": plan.max_priority} if plan.max_priority else {})
 
 

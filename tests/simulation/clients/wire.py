@@ -220,13 +220,17 @@ def publish(
     mandatory: bool = False,
     expiration: int | None = None,
     priority: int = 0,
+    correlation_id: str = "",
 ) -> bytes:
-    """Publish method, header with the delivery mode (and priority, and expiration in milliseconds), and body
-    frames of at most `frame_max` bytes."""
+    """Publish method, header with the delivery mode (and priority, correlation id, and expiration in
+    milliseconds), and body frames of at most `frame_max` bytes."""
     flags = 0x1000 | 0x0800 * (priority > 0) | 0x0100 * (expiration is not None)
+    flags |= 0x0400 * (correlation_id != "")
     head = _CONTENT.pack(60, 0, len(body), flags, 2 if persistent else 1)
     if priority:
         head += bytes([priority])
+    if correlation_id:
+        head += bytes([len(correlation_id)]) + correlation_id.encode()
     if expiration is not None:
         text = str(expiration).encode()
         head += bytes([len(text)]) + text

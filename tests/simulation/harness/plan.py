@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.simulation.clients.mover_plan import MoverPlan, draw_movers
-from tests.simulation.clients.rule_plan import RulePlan, draw_more_rules, draw_patient_user, draw_rule_users
+from tests.simulation.clients.rule_plan import (
+    RulePlan,
+    draw_latest_user,
+    draw_more_rules,
+    draw_patient_user,
+    draw_rule_users,
+)
 from tests.simulation.clients.topology import Topology, draw_alternates, draw_internal, draw_topology
 from tests.simulation.faults.plan import (
     FaultPlan,
@@ -363,6 +369,8 @@ def draw_plan(seed: int) -> Plan:
     plan = replace(plan, machines=_uptimes(Random(f"{seed}/uptimes"), plan.machines))
     if len(rules) > len(ruled):
         plan = replace(plan, machines=_wall_clocks(Random(f"{seed}/wall clocks"), plan.machines))
+    latest = draw_latest_user(Random(f"{seed}/latest user"), cut_every=apart)
+    plan = replace(plan, rules=(*rules, *latest))
     spoilt = Random(f"{seed}/spoilt copy")
     if spoilt.random() < SPOILT_COPIES and plan.link.lists_all:
         plan = replace(plan, faults=draw_spoilt_copy(spoilt, plan.faults))

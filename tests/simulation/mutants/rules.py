@@ -6,9 +6,10 @@ from typing import Any
 
 from broker.amqp091.codec import dead_letter, message_format
 from broker.model.history.history import History
-from broker.model.history.records import Entry
+from broker.model.history.records import Entry, id_of
 from broker.model.queue.arguments import NO_RULES
 from broker.model.queue.contents import QueueContents
+from broker.model.queue.last_value import LastValueReady, key_of
 from broker.model.queue.queue import Queue
 from broker.model.values import Reason
 from broker.model.vhost import policies, vhosts
@@ -115,6 +116,32 @@ def _silently(activate: Any) -> Any:
     return broken
 
 
+def _every_value(put: Any) -> Any:
+    def broken(self: LastValueReady, entry: Entry) -> None:
+        self._by_id[id_of(entry)] = entry, None
+
+    return broken
+
+
+def _oldest_value(put: Any) -> Any:
+    def broken(self: LastValueReady, entry: Entry) -> None:
+        if key_of(self._read(entry[2])) in self._latest:
+            self.replaced.append(entry)
+        else:
+            put(self, entry)
+
+    return broken
+
+
+def _without_history(drop: Any) -> Any:
+    def broken(self: Queue) -> None:
+        if isinstance(self.ready, LastValueReady):
+            self.ready.take_replaced()
+        drop(self)
+
+    return broken
+
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a dead letter is dequeued in a later batch",
@@ -196,5 +223,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "A promoted node that cleans up instead of deciding.",
         (1,),
         (Patch(QueueContents, "activate", _silently),),
+    ),
+    Mutant(
+        "a last-value queue keeps every value",
+        "Messages of one key do not know of each other.",
+        (18,),
+        (Patch(LastValueReady, "_put", _every_value),),
+    ),
+    Mutant(
+        "a last-value queue keeps the oldest value",
+        "The newer message is taken for the one that is replaced.",
+        (1,),
+        (Patch(LastValueReady, "_put", _oldest_value),),
+    ),
+    Mutant(
+        "a last value is replaced on the primary alone",
+        "A replaced message leaves the queue, and makes no history.",
+        (13, 19),
+        (Patch(Queue, "drop_replaced", _without_history),),
+        because="The backup keeps it (13), and so does the store (19), whichever is looked at first.",
     ),
 )

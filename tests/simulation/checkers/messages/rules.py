@@ -58,6 +58,7 @@ class Rules18:
         """Nothing is on its way."""
         for user in self.users:
             there, dead = self._read(primary, user, user.queue), self._read(primary, user, user.dead)
+            self._last_values(user, there)
             between = Counter[int]()
             self._limits(primary, user, user.queue, user.plan, there)
             for queue, step in zip(steps_of(user.plan), user.plan.steps, strict=True):
@@ -104,6 +105,14 @@ class Rules18:
         ):  # fmt: skip
             if limit is not None and found > limit:
                 raise Violation(18, f"{queue} holds {found} {what}, and may hold {limit}")
+
+    def _last_values(self, user: RuleUser, there: Counter[int]) -> None:
+        """Of each key there is one message at most."""
+        if user.plan.last_values:
+            keys = Counter(user.key_of(number) for number in there.elements())
+            for key, count in keys.items():
+                if count > 1:
+                    raise Violation(18, f"{user.queue} holds {count} messages of the key {key}")
 
     def _empty(self, user: RuleUser, queue: str, rule: RulePlan | StepPlan, there: Counter[int]) -> None:
         """When nobody has touched them for as long as all times together, and the same node served, nothing
@@ -166,9 +175,18 @@ class Rules18:
         times = [t for t in (plan.message_ttl, message.expiration) if t is not None]
         if times and now >= message.sent[0] + min(times) / 1000 - self.dating.off(message.sent[0], now):
             return
-        if self._pushed_out(user, message):
+        if self._pushed_out(user, message) or self._replaced(user, message):
             return
         raise Violation(1, f"{name} was confirmed, and left {user.queue} for no rule")
+
+    def _replaced(self, user: RuleUser, message: Ruled) -> bool:
+        """Was there ever a newer one with its key?"""
+        key = user.key_of(message.number)
+        return bool(key) and any(
+            user.key_of(other.number) == key and other.orders[-1] > min(message.orders)
+            for other in user.messages.values()
+            if other is not message
+        )
 
     def _pushed_out(self, user: RuleUser, message: Ruled) -> bool:
         """Was there ever too much behind it? With priorities the head, which leaves, may be the newest; in a
