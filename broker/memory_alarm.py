@@ -180,7 +180,7 @@ class _Walk:
         while self._queues and left > 0:
             queue = self._queues.pop()
             left -= 1
-            self.consumers += len(queue.consumers)
+            self.consumers += len(queue.consumers) + len(queue.browsers)
             if queue.unacked_count:
                 left -= self._look_at
                 mean = mean_unacked(queue, self._look_at // 2)

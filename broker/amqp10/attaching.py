@@ -77,13 +77,16 @@ def outgoing(links: LinksHost, link: Sender) -> Outgoing:
         link.source.address = address
     link.source.type = Terminus.SOURCE
     link.target.copy(link.remote_target)
-    settled = link.remote_snd_settle_mode == Link.SND_SETTLED
+    browses = wanted.distribution_mode == Terminus.DIST_MODE_COPY
+    if browses:
+        link.source.distribution_mode = Terminus.DIST_MODE_COPY
+    settled = browses or link.remote_snd_settle_mode == Link.SND_SETTLED
     link.snd_settle_mode = Link.SND_SETTLED if settled else Link.SND_UNSETTLED
     link.rcv_settle_mode = link.remote_rcv_settle_mode
     told = link.remote_properties if isinstance(link.remote_properties, dict) else {}
     return Outgoing(
         links, link, queue, settled=settled, wants_id=told.get(REPLICATION_ID) is True,
-        temporary=wanted.dynamic, priority=_priority(told.get(PRIORITY)),
+        temporary=wanted.dynamic, priority=_priority(told.get(PRIORITY)), browses=browses,
     )  # fmt: skip
 
 
@@ -98,8 +101,6 @@ def _priority(told: object) -> int:
 
 def _check_source(wanted: Terminus) -> None:
     """Refuse filters, because ignoring one would send the client unwanted messages."""
-    if wanted.distribution_mode == Terminus.DIST_MODE_COPY:
-        raise Fault(NOT_IMPLEMENTED, "browsing (distribution-mode copy) is not supported")
     filters = wanted.filter
     if filters.next() is not None and filters.get_map():
         raise Fault(NOT_IMPLEMENTED, "filters and selectors are not supported")

@@ -89,11 +89,14 @@ class Outgoing:
         wants_id: bool,
         temporary: bool,
         priority: int = 0,
+        browses: bool = False,
     ) -> None:
         self._links = links
         self.link = link
         self._pointer = deliveries.pointer(link)
-        self.consumer = Consumer(link.name, self, no_ack=settled, priority=priority)
+        self.consumer = Consumer(
+            link.name, self, no_ack=settled, priority=priority, browses=browses
+        )  # fmt: skip
         self.queue = queue
         self._wants_id = wants_id
         self._largest = link.remote_max_message_size

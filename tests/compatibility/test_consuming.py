@@ -357,3 +357,21 @@ def test_consumer_timeout(connect: Callable[..., Any], connection: Any, channel:
     next_one.wait(other, 1)
     assert next_one[0][0].redelivered
     other.channel().queue_delete(queue)
+
+
+def test_browsing(connect: Callable[..., Any], connection: Any, channel: Any) -> None:
+    """Not in RabbitMQ: a consumer that sees what is ready, and what comes later, and takes none of it."""
+    queue, seen, taken = private(channel), Got(), Got()
+    publish(channel, queue, *TEN[:5])
+    tag = channel.basic_consume(queue, seen, auto_ack=True, arguments={"x-browse": True})
+    assert seen.wait(connection, 5).bodies == TEN[:5]
+    publish(channel, queue, *TEN[5:])
+    assert seen.wait(connection, 10).bodies == TEN
+    assert ready(channel, queue) == 10
+    channel.basic_consume(queue, taken, exclusive=True)
+    assert taken.wait(connection, 10).bodies == TEN and len(seen) == 10
+    channel.basic_cancel(tag)
+    with refused(406, "a browsing consumer cannot acknowledge"):
+        connection.channel().basic_consume(queue, seen, arguments={"x-browse": True})
+    with refused(406, "invalid arg 'x-browse'"):
+        connection.channel().basic_consume(queue, seen, auto_ack=True, arguments={"x-browse": 1})

@@ -16,7 +16,7 @@ from broker.amqp091.codec.frames import METHOD, tag_bytes
 from broker.amqp091.codec.properties import with_header, without_bcc
 from broker.amqp091.codec.served_frames import served_frames
 from broker.model.history.records import Entry, Envelope
-from broker.model.queue.arguments import priority_of
+from broker.model.queue.arguments import BROWSE, priority_of
 from broker.model.queue.consumer import Consumer, DeliverySink
 
 if TYPE_CHECKING:
@@ -48,7 +48,10 @@ class ServedConsumer(Consumer):
         exclusive: bool, arguments: Mapping[str, object],
     ) -> None:  # fmt: skip
         priority = priority_of(arguments)
-        super().__init__(tag, sink, no_ack=no_ack, exclusive=exclusive, priority=priority)
+        browses = arguments.get(BROWSE) is True
+        super().__init__(
+            tag, sink, no_ack=no_ack, exclusive=exclusive, priority=priority, browses=browses
+        )  # fmt: skip
         self.queue = queue
         self.arguments = arguments
         self.limit = limit

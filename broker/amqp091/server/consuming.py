@@ -22,7 +22,7 @@ from broker.amqp091.codec.served_frames import served_frames
 from broker.authorization import demand
 from broker.errors import NotAllowed, NotImplemented_, PreconditionFailed
 from broker.model.history.records import Entry
-from broker.model.queue.arguments import check_consumer_arguments
+from broker.model.queue.arguments import BROWSE, check_consumer_arguments
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.direct_reply import PREFIX, REPLY_TO
 
@@ -112,6 +112,8 @@ class ChannelConsumers:
         if len(self.by_tag) >= most:
             raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
         check_consumer_arguments(arguments["arguments"], f"queue '{name}' in vhost '{vhost.name}'")
+        if arguments["arguments"].get(BROWSE) and not arguments["no_ack"]:
+            raise PreconditionFailed("a browsing consumer cannot acknowledge: it takes no messages")
         queue = vhost.queues[name] if name != REPLY_TO else self._make_reply_queue(no_ack=arguments["no_ack"])
         consumer = ServedConsumer(
             queue, tag, self, self._number, limit=self._prefetch, no_ack=arguments["no_ack"],

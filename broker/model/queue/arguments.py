@@ -165,8 +165,9 @@ def _level(value: object) -> str | None:
     return None if level_of(value) is not None else f"{value!r:.60} is not one of {', '.join(LEVELS)}"
 
 
+BROWSE = "x-browse"
 LAST_VALUE = "x-last-value-key"
-"""Of our own, as in Qpid."""
+"""Of our own, of consumers and of queues, as in Qpid."""
 
 QUEUE_TYPES = ("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue")
 """A quorum queue is accepted because queues of a pair are replicated. Streams are not supported."""
@@ -207,6 +208,7 @@ WHOLE_NUMBERS = frozenset((
 _OF_A_CONSUMER: Mapping[str, Callable[[object], str | None]] = {
     "x-priority": _whole,
     "x-cancel-on-ha-failover": _boolean,
+    BROWSE: _boolean,
 }
 
 _STREAMS = frozenset(

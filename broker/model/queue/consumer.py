@@ -43,11 +43,12 @@ class Consumer:
     """One basic.consume. Compared by identity.
 
     - `priority`: those with a lower one only get what all those with a higher one have no credit for.
+    - `browses`: it sees messages, and takes none (`browsing`).
     - `rests`: its sink took as much as one tick allows, and goes on by itself. Those with a lower priority
       wait.
     """
 
-    __slots__ = ("exclusive", "no_ack", "priority", "rests", "sink", "tag")
+    __slots__ = ("browses", "exclusive", "no_ack", "priority", "rests", "sink", "tag")
 
     def __init__(
         self,
@@ -57,12 +58,14 @@ class Consumer:
         no_ack: bool = False,
         exclusive: bool = False,
         priority: int = 0,
+        browses: bool = False,
     ) -> None:
         self.tag = tag
         self.sink = sink
         self.no_ack = no_ack
         self.exclusive = exclusive
         self.priority = priority
+        self.browses = browses
         self.rests = False
 
 

@@ -25,6 +25,7 @@ from broker.model.history.records import Entry, QueueDeclare, id_of
 from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.queue.arguments import QueueRules, rules_of
 from broker.model.queue.backlog import WINDOW, Backlog
+from broker.model.queue.browsing import Browsers
 from broker.model.queue.consumer import Consumers
 from broker.model.queue.last_value import LastValueReady
 from broker.model.queue.message_run import Overflow, as_runs
@@ -99,6 +100,7 @@ class QueueContents:
         "auto_delete",
         "back",
         "backlog",
+        "browsers",
         "consumer_seen",
         "consumers",
         "content_scope",
@@ -182,6 +184,7 @@ class QueueContents:
         self.replica = ReplicaContents()
         self.unacked_count = 0
         self.consumers = Consumers()
+        self.browsers: Browsers = {}
         self.consumer_seen = False
         self.counts = Counts()
         self.deleted = False
@@ -444,6 +447,7 @@ class QueueContents:
         if self.returns is not None:
             self.returns.clear()
         self.consumers.clear()
+        self.browsers.clear()
         self.scheduled = False
         self.owner = None
 

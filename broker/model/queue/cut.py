@@ -27,9 +27,7 @@ def held_after(queue: Queue, after: MessageId, most: int, last: MessageId | None
     `last`: an id above which the caller knows that there are no messages. Then older unacknowledged messages
     cost nothing.
     """
-    entries = _ready_after(queue, after, most)
-    if len(entries) < most and queue.backlog.count:
-        entries += queue.backlog.after(after, most - len(entries))
+    entries = ready_after(queue, after, most)
     upto = id_of(entries[-1]) if len(entries) == most else last
     if queue.unacked_count:
         unacked, upto = _unacked_after(queue, after, upto, most)
@@ -40,6 +38,15 @@ def held_after(queue: Queue, after: MessageId, most: int, last: MessageId | None
             del entries[most:]
             upto = id_of(entries[-1])
     return Piece(entries, upto)
+
+
+def ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:
+    """The oldest ready messages with ids above `after`. Returns fewer than `most` only if there are no
+    more."""
+    entries = _ready_after(queue, after, most)
+    if len(entries) < most and queue.backlog.count:
+        entries += queue.backlog.after(after, most - len(entries))
+    return entries
 
 
 def _ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:

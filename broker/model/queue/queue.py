@@ -16,6 +16,7 @@ from broker.errors import InternalError
 from broker.model.history.records import Dequeue, Entry, Envelope, id_of
 from broker.model.history.replication_id_set import Range, ReplicationIdSet
 from broker.model.queue.arguments import OverflowRule, QueueRules
+from broker.model.queue.browsing import browse
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.contents import Dying, Mode, QueueContents, epoch_of, seq_of
 from broker.model.queue.dispatch import dispatch_to_many
@@ -74,7 +75,7 @@ class Queue(QueueContents):
             self.timed = self.watched = True
         if self.watched:
             self._arrived(raws)
-        if not self.scheduled and self.consumers:
+        if not self.scheduled and (self.consumers or self.browsers):
             self.schedule()
         return first
 
@@ -97,6 +98,8 @@ class Queue(QueueContents):
         self.scheduled = False
         if self.watched:
             self.removals.touch(self)
+        if self.browsers and self.serves and self.returning is None:
+            browse(self)
         ready, consumers = self.ready, self.consumers
         if not ready or not consumers or self.mode is not Mode.ACTIVE or self.returning is not None:
             return 0
@@ -238,7 +241,7 @@ class Queue(QueueContents):
             self._arrived([raw for _, _, raw in entries])
         if isinstance(ready, LastValueReady):
             self.drop_replaced()
-        if self.consumers:
+        if self.consumers or self.browsers:
             self.schedule()
 
     def resume_delivery(self) -> None:
@@ -246,7 +249,7 @@ class Queue(QueueContents):
         self.returning = None
         if self.watched or self.dying:
             self.removals.touch(self)
-        if self.consumers:
+        if self.consumers or self.browsers:
             self.schedule()
 
     def _within_limit(self, returns: Returns, entries: list[Entry]) -> list[Entry]:
@@ -324,6 +327,11 @@ class Queue(QueueContents):
         if own is not None and (limit is None or own < limit):
             limit = own
         return None if limit is None else envelope.wall_ms + limit
+
+    def is_over(self, entry: Entry) -> bool:
+        """Whether the message's time is over, and it only waits to leave."""
+        until = self._expires_at(entry[1])
+        return until is not None and until < self.removals.fresh
 
     def head_expiry(self) -> int | None:
         """When the oldest ready message expires, or None. Later messages only expire at the head."""

@@ -390,8 +390,9 @@ class Definitions(Topology):
         self.expiries.forget(queue)
         self.removals.forget(queue)
         self.shared.leaving.forget(queue)
-        consumers = list(queue.consumers)
+        consumers = [*queue.consumers, *queue.browsers]
         queue.consumers.clear()
+        queue.browsers.clear()
         for consumer in consumers:
             consumer.sink.cancelled(consumer)
         self.hooks.queue_deleted(queue)

@@ -32,14 +32,19 @@ class VirtualHost(Enqueueing):
         Raises AccessRefused if exclusive use forbids it, PreconditionFailed if the queue has its maximum of
         consumers. With a single active consumer, exclusive use is refused, as in RabbitMQ.
         """
-        if len(queue.consumers) >= self.shared.consumer_max:
+        if len(queue.consumers) + len(queue.browsers) >= self.shared.consumer_max:
             raise PreconditionFailed(
                 f"queue '{queue.name}' in vhost '{self.name}' has {len(queue.consumers)} consumers, and may "
                 "have no more (broker.consumer_max_per_queue)"
             )
-        alone = consumer.exclusive and (queue.consumers or queue.rules.single_active)
+        exclusive = consumer.exclusive and not consumer.browses
+        alone = exclusive and (queue.consumers or queue.rules.single_active)
         if alone or queue.exclusive_consumer:
             raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
+        if consumer.browses:
+            queue.browsers[consumer] = (0, 0)
+            queue.schedule()
+            return Scope.NONE
         queue.consumers.add(consumer)
         self.shared.used(queue)
         queue.schedule()
@@ -57,6 +62,7 @@ class VirtualHost(Enqueueing):
 
         Unacknowledged messages stay with the channel, which requeues them when it closes, before the cancel.
         """
+        queue.browsers.pop(consumer, None)
         if consumer not in queue.consumers:
             return
         queue.consumers.remove(consumer)

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("proton")
 
-from proton import Delivery, Message, Receiver, symbol
+from proton import Delivery, Message, Receiver, Terminus, symbol
 
 from broker.amqp091.codec.fields import write_shortstr
 from broker.amqp10.connection import Amqp10Connection
@@ -484,7 +484,7 @@ def test_properties_of_0_9_1_and_the_time_that_is_left() -> None:
     assert 5.5 <= message.ttl <= 6.5
 
 
-def test_filters_and_browsing_are_refused_rather_than_left_out() -> None:
+def test_filters_are_refused_rather_than_left_out() -> None:
     world = world10()
     _filled(world, b"1")
     talker = Talker(world)
@@ -492,14 +492,35 @@ def test_filters_and_browsing_are_refused_rather_than_left_out() -> None:
     link.source.address = "q"
     link.source.filter.put_dict({symbol("selector"): "colour = 'red'"})
     link.open()
+    talker.turn()
+    told = detached(link)
+    assert told is not None and told[0] == "amqp:not-implemented"
+
+
+def test_a_browser_sees_messages_and_takes_none() -> None:
+    """`distribution-mode` copy. A drain says when it has seen all."""
+    world = world10()
+    client = _filled(world, *(b"%d" % n for n in range(5)))
+    talker = Talker(world)
     browser = talker.session.receiver("browser")
     browser.source.address = "q"
-    browser.source.distribution_mode = 1
+    browser.source.distribution_mode = Terminus.DIST_MODE_COPY
     browser.open()
+    browser.flow(3)
     talker.turn()
-    for each in (link, browser):
-        told = detached(each)
-        assert told is not None and told[0] == "amqp:not-implemented"
+    assert browser.remote_source.distribution_mode == Terminus.DIST_MODE_COPY
+    assert _bodies(talker, browser) == [b"0", b"1", b"2"] and browser.remote_snd_settle_mode == 1
+    browser.drain(10)
+    talker.turn()
+    assert _bodies(talker, browser) == [b"3", b"4"] and browser.credit == 0
+    browser.flow(5)
+    client.publish(1, b"5", routing_key="q")
+    talker.turn()
+    assert _bodies(talker, browser) == [b"5"] and _depth(world) == (6, 0)
+    client.call(1, "queue.delete", queue="q")
+    talker.turn()
+    told = detached(browser)
+    assert told is not None and told[0] == "amqp:resource-deleted"
 
 
 def test_transactions_are_refused() -> None:

@@ -1,0 +1,46 @@
+"""Browsing: consumers that see the ready messages of a queue, oldest first, and take none. Pure.
+
+`Queue.dispatch` calls `browse`, before others take messages. A browser is not one of the queue's consumers:
+it keeps no queue alive, and nobody else away. It sees each message once, in the order of the ids; one that
+comes back, behind its place, not again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.model.history.records import MessageId, id_of
+from broker.model.queue.cut import ready_after
+from broker.model.queue.removals import HAND
+
+if TYPE_CHECKING:
+    from broker.model.queue.consumer import Consumer
+    from broker.model.queue.queue import Queue
+
+Browsers = dict["Consumer", MessageId]
+"""Each with the newest id that it has seen. All of them are without acks."""
+BURST = 1000
+"""Maximum messages for one browser in one tick."""
+
+
+def browse(queue: Queue) -> None:
+    """Hand messages to the browsers as they have credit."""
+    again = False
+    for consumer, seen in list(queue.browsers.items()):
+        room = min(consumer.sink.credit(consumer), BURST)
+        if room <= 0:
+            continue
+        if queue.removals.steps <= 0:
+            again = True
+            break
+        entries = ready_after(queue, seen, room)
+        if not entries:
+            continue
+        queue.browsers[consumer] = id_of(entries[-1])
+        queue.removals.steps -= HAND + len(entries)
+        again = again or len(entries) == room
+        fresh = [entry for entry in entries if not queue.is_over(entry)] if queue.timed else entries
+        if fresh:
+            consumer.sink.deliver(consumer, fresh)
+    if again:
+        queue.schedule()
