@@ -4,29 +4,42 @@ import {stream, Refused} from "./api.js";
 const RETRY_MS = 1000;
 const SILENCE_MS = 12000; // the node sends something at least every 5 s
 
-/** Calls `onEvent(name, data)` for each event, and `onLine(isUp)` when the connection comes or goes. Returns a function
- * that ends it. */
+/** Calls `onEvent(name, data)` for each event, and `onLine(isUp)` when the connection comes or goes. A page that nobody
+ * sees holds no connection: a browser has only a few for each node. Returns a function that ends it. */
 export function listen(onEvent, onLine) {
   let over = false;
   let attempt = new AbortController();
-  let retry = 0;
+  let wake = () => {};
 
   const run = async () => {
     while (!over) {
+      if (document.hidden) {
+        await new Promise((resolve) => { wake = resolve; });
+        continue;
+      }
       attempt = new AbortController();
       try {
         await read(attempt, (name, data) => { onLine(true); onEvent(name, data); });
       } catch (error) {
-        if (over) return;
-        if (error instanceof Refused && error.status === 401) return;
+        if (over || (error instanceof Refused && error.status === 401)) return;
       }
-      if (over) return;
+      if (over || document.hidden) continue;
       onLine(false);
-      await new Promise((resolve) => { retry = setTimeout(resolve, RETRY_MS); });
+      await new Promise((resolve) => { wake = resolve; setTimeout(resolve, RETRY_MS); });
     }
   };
+  const seen = () => { if (document.hidden) attempt.abort(); else wake(); };
+  const left = () => attempt.abort();
+  document.addEventListener("visibilitychange", seen);
+  addEventListener("pagehide", left);
   run();
-  return () => { over = true; clearTimeout(retry); attempt.abort(); };
+  return () => {
+    over = true;
+    document.removeEventListener("visibilitychange", seen);
+    removeEventListener("pagehide", left);
+    attempt.abort();
+    wake();
+  };
 }
 
 async function read(attempt, onEvent) {

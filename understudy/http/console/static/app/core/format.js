@@ -14,7 +14,7 @@ export const many = (value, thing, things = `${thing}s`) => `${count(value)} ${v
 /** A rate in events per second. */
 export function rate(value) {
   if (!isNumber(value)) return DASH;
-  if (value === 0) return "0/s";
+  if (value === 0) return "0";
   return `${value < 10 ? short.format(value) : whole.format(value)}/s`;
 }
 

@@ -23,7 +23,7 @@ export function usePolled(where, seconds = 5) {
     const next = () => { if (!over) timer = setTimeout(run, seconds * 1000); };
     const run = async () => {
       clearTimeout(timer);
-      if (document.hidden) { next(); return; }
+      if (document.hidden) return;
       request.abort();
       request = new AbortController();
       const {signal} = request;

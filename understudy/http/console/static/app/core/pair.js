@@ -1,5 +1,5 @@
 // What the status of a node says of the pair, in words and tones. One place, for the picture and for the sentences.
-import {count, many} from "./format.js";
+import {many} from "./format.js";
 
 const WORDS = {
   active: ["ok", "serves clients"],
@@ -19,7 +19,7 @@ export function roleOf(node) {
 }
 
 /** The pair as the picture shows it: the node that serves first. */
-export function pairOf(status) {
+export function pairOf(status, overview = null) {
   const members = status.members?.length ? status.members : [{
     name: status.name, status: status.status, in_sync: true, connected: true, self: true, address: "",
   }];
@@ -32,7 +32,7 @@ export function pairOf(status) {
   nodes.sort((a, b) => Number(b.serves) - Number(a.serves) || a.name.localeCompare(b.name));
   const verdict = verdictOf(status, nodes);
   return {
-    nodes, verdict, clients: status.controller?.clients ?? status.clients ?? null,
+    nodes, verdict, clients: overview?.object_totals?.connections ?? null,
     isPaused: Boolean(status.withheld || status.alarms?.memory || status.alarms?.disk),
     words: `${verdict.title} ${nodes.map((node) => `${node.name} ${roleOf(node).word}`).join(", ")}.`,
   };
@@ -58,5 +58,5 @@ export const serves = (status) => SERVING.includes(status?.status);
 export function lagWords(node) {
   if (node.lag === undefined) return "";
   const left = node.queuesLeft ? `, ${many(node.queuesLeft, "queue")} to copy` : "";
-  return node.lag ? `${count(node.lag)} batches behind${left}` : `nothing behind${left}`;
+  return node.lag ? `${many(node.lag, "batch", "batches")} behind${left}` : `nothing behind${left}`;
 }

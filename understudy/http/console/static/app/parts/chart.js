@@ -49,6 +49,12 @@ export function Chart({label, times, lines, unit = (it) => String(it), height = 
     </figure>`;
 }
 
+/** A moment on the axis; seconds only where ticks are closer than a minute. */
+function clock(seconds, step) {
+  const parts = {hour: "2-digit", minute: "2-digit", ...(step < 60 ? {second: "2-digit"} : {})};
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB", parts);
+}
+
 const dataOf = (times, lines) => [times, ...lines.map((line) => line.values)];
 
 function optionsOf(lines, unit, width, height) {
@@ -61,7 +67,7 @@ function optionsOf(lines, unit, width, height) {
     legend: {show: false},
     padding: [8, 8, 0, 0],
     scales: {x: {time: true}, y: {range: (_plot, _low, high) => [0, Math.max(1, (high ?? 1) * 1.1)]}},
-    axes: [{...axis, space: 70, size: 26}, {...axis, size: 58, values: (_plot, ticks) => ticks.map((it) => unit(it))}],
+    axes: [{...axis, space: 80, size: 26, values: (_plot, ticks, _axis, _space, step) => ticks.map((it) => clock(it, step))}, {...axis, size: 58, values: (_plot, ticks) => ticks.map((it) => unit(it))}],
     series: [
       {},
       ...lines.map((line, at) => ({

@@ -24,8 +24,8 @@ const COLUMNS = [
 ];
 
 export function State({of: {state}}) {
-  const tone = state === "running" ? "ok" : state === "idle" ? "plain" : "wait";
-  return html`<${Badge} tone=${tone}>${plain(state ?? "running")}</${Badge}>`;
+  if (!state || state === "running" || state === "idle") return html`<span class="calm">${plain(state ?? "running")}</span>`;
+  return html`<${Badge} tone="wait">${plain(state)}</${Badge}>`;
 }
 
 /** What a queue or an exchange is, in a few marks with titles. */
@@ -47,6 +47,7 @@ export function Queues() {
   const {status} = useLive();
   const {form} = useDialogs();
   const vhosts = useVhostNames();
+  const columns = vhosts.length > 1 ? COLUMNS : COLUMNS.filter((it) => it.key !== "vhost");
   const declare = () => form({
     title: "Declare a queue",
     verb: "Declare",
@@ -62,6 +63,6 @@ export function Queues() {
   });
   return html`
     <${Title} actions=${serves(status) && html`<button type="button" class="button" onClick=${declare}>Declare a queue</button>`}>Queues</${Title}>
-    <${Listing} where="queues" isPaged=${true} noun="queues" columns=${COLUMNS}
+    <${Listing} where="queues" isPaged=${true} noun="queues" columns=${columns}
       rowKey=${(row) => `${row.vhost}/${row.name}`} empty="No queues yet." />`;
 }

@@ -16,7 +16,7 @@ export function Overview() {
   const {status, overview} = useLive();
   const isNarrow = useMedia(NARROW);
   if (!status) return html`<${Loading} />`;
-  const pair = pairOf(status);
+  const pair = pairOf(status, overview);
   return html`
     <${Title} sub=${`Node ${plain(status.name)}, epoch ${status.epoch}`} actions=${html`<${RoleButtons} />`}>Overview</${Title}>
     <section class="panel wide pair">
@@ -80,11 +80,9 @@ function readiness(backups) {
 }
 
 function held(status) {
-  const confirms = status.confirms;
   if (status.withheld) return "All confirms wait: the leadership lease has expired.";
-  if (!confirms) return "Confirms leave as soon as all nodes in sync have the messages.";
-  if (!confirms.waiting) return "None: everything that was published is confirmed.";
-  return `${many(confirms.waiting, "confirm")} on ${many(confirms.channels, "channel")} until all nodes in sync have the messages.`;
+  if (!status.held_channels) return "None: every publisher has its confirms.";
+  return `${many(status.held_channels, "channel")} with confirms or replies under way, until all nodes in sync and the disk have them.`;
 }
 
 function dequeues(found) {
