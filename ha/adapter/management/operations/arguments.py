@@ -92,7 +92,11 @@ class Arguments:
     def words(self, key: str, most: int) -> list[str] | None:
         """A list of strings, at most so many; None if it is empty or absent."""
         value = self._value(key, None) or []
-        if not isinstance(value, list) or len(value) > most or not all(isinstance(word, str) for word in value):
+        if (
+            not isinstance(value, list)
+            or len(value) > most
+            or not all(isinstance(word, str) for word in value)
+        ):
             raise Fault(f"{key!r} must be a list of at most {most} strings")
         return value or None
 
