@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.model.history.records import Entry, MessageId, id_of
 from ha.core.federation.intake import origin_epoch
-from ha.core.federation.offers import MOST_OFFERED, Offered
+from ha.core.federation.offers import MOST_IN_RANGE, MOST_OFFERED, Offered
 
 if TYPE_CHECKING:
     from broker.model.history.records import Envelope
@@ -94,7 +94,7 @@ class Withholding:
         if offers:
             last = offers[-1]
             joined = last.part(0, last.messages + 1)
-            if (joined.epoch, joined.last) == (new.epoch, new.first) and (
+            if last.messages < MOST_IN_RANGE and (joined.epoch, joined.last) == (new.epoch, new.first) and (
                 last.node, last.origin_epoch, last.origin_first + last.messages
             ) == (new.node, new.origin_epoch, new.origin_first):  # fmt: skip
                 offers[-1] = joined

@@ -17,6 +17,8 @@ from ha.core.wire.link import frame, read_json, to_json
 
 MOST_OFFERED = 1024
 """Ranges that are offered and not yet taken, above which messages go themselves."""
+MOST_IN_RANGE = 1 << 18
+"""Messages of one range."""
 MOST_WITHHELD = 1000
 """Nodes whose messages one way withholds."""
 _RANGE = struct.Struct(">QQIQQB")
@@ -91,8 +93,8 @@ def parse_offers(body: bytes) -> tuple[list[Offered], bool]:
         at += _RANGE.size
         node = body[at : at + size].decode("utf-8", "replace")
         at += size
-        if not count or at > len(body) or not is_node(node):
-            raise LinkError("an offer of no messages, or of no node")
+        if not 0 < count <= MOST_IN_RANGE or at > len(body) or not is_node(node):
+            raise LinkError("an offer of no messages, of too many, or of no node")
         found.append(Offered(epoch, first, count, node, origin_epoch, origin_first))
     if len(found) > MOST_OFFERED:
         raise LinkError(f"{len(found)} offers; {MOST_OFFERED} are the most")

@@ -87,6 +87,9 @@ OPEN: list[tuple[str, Callable[[LinkLiar], None]]] = [
     ("the same stream twice", lambda liar: liar.tell(LinkMethod.OPEN, ASKED)),
     ("a frame above 1 MiB", lambda liar: liar.tell(LinkMethod.DATA, b"\x7f\xff\xff\xff\1")),
     ("a frame of no type", lambda liar: liar.tell(LinkMethod.DATA, b"\0\0\0\0\x63")),
+    ("nodes to withhold that are none", lambda liar: liar.tell(
+        LinkMethod.DATA, b"".join(frame(TakerFrame.WITHHOLD, [b'{"nodes":1}']))
+    )),
     ("an interest cut short", lambda liar: liar.tell(
         LinkMethod.DATA, b"".join(frame(TakerFrame.INTEREST, [interest_head(1, InterestFlag(0)), CUT])))),
     ("an interest without a path", lambda liar: liar.tell(LinkMethod.DATA, interest(bind(path=None)))),

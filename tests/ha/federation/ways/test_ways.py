@@ -117,6 +117,7 @@ def test_holes() -> None:
 
 @pytest.mark.parametrize(
     "body", [b"", b"\2", b"\1x", encode_offers([Offered(1, 1, 0, "n", 1, 1)], last=True),
+             encode_offers([Offered(1, 1, (1 << 18) + 1, "n", 1, 1)], last=True),
              encode_offers([Offered(1, 1, 1, "n@m", 1, 1)], last=True),
              encode_offers([Offered(1, 1, 1, "node", 1, 1)], last=False)[:-1],
              encode_offers([Offered(1, 1, 1, "n", 1, 1)] * 1025, last=False)],
