@@ -143,7 +143,9 @@ def _of_etcd(etcd: EtcdSection) -> Iterator[tuple[str, str]]:
 
 def _of_tls(settings: Settings) -> Iterator[tuple[str, str]]:
     tls, ha = settings.tls, settings.ha
-    user = "ha.tls" if ha.tls else "broker.tls_listen" if settings.broker.tls_listen else ""
+    broker = settings.broker
+    users = {"ha.tls": ha.tls, "broker.tls_listen": broker.tls_listen, "broker.http_tls": broker.http_tls}
+    user = next((key for key, uses in users.items() if uses), "")
     if user and tls.certificate is None:
         yield "tls.certificate", f"is needed for {user}"
     if tls.certificate is not None and tls.key is None:
@@ -152,6 +154,8 @@ def _of_tls(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "tls.certificate", "is needed with the other files of the section"
     if isinstance(ha.witness, TlsHostPort) and tls.certificate is not None and tls.ca is None:
         yield "tls.ca", "is needed for a witness over TLS: this node checks the certificate there by it"
+    if broker.http_tls and broker.http is None:
+        yield "broker.http", "is needed for broker.http_tls"
     if ha.tls and tls.ca is None:
         yield "tls.ca", "is needed for ha.tls: both ends of the link show a certificate of this authority"
     if ha.tls and ha.brokers and ha.listen is None:

@@ -71,9 +71,13 @@ class BrokerSection(_Section):
     data_dir: Path = Path("understudy-data")
     """Identity, in-sync set, store, quarantine and ledger. One process at a time uses it."""
     http: OptionalAddress = None
-    """Metrics, health and API. Status, health and metrics need no login; promote, demote, switchover and
-    definitions need an administrator. Idle connections close after 75 s. At most 200 connections: one more
+    """Metrics, health, console and API. Status, health and metrics need no login; all else needs a user with
+    a tag of RabbitMQ's management. Idle connections close after 75 s. At most 200 connections: one more
     replaces the one without a login that was silent for longest. Default: `off`."""
+    http_tls: bool = False
+    """`broker.http` speaks TLS (`https`, 1.2 or above) with the certificate of the section `tls`, which it
+    needs. With `tls.client_ca`, browsers and tools show a certificate, too. Without TLS, other machines may
+    log in only if `auth.allow_plain_without_tls` is set."""
     http_hosts: HostNames = ()
     """More names by which clients of `broker.http` may address this node, such as that of a proxy or of a
     service. Addresses, loopback and the hosts of the configuration are known; requests for other names get

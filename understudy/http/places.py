@@ -130,7 +130,7 @@ class _Visit(asyncio.Protocol):
         self._inner = inner
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
-        self._rests = False
+        self._rests = self._has_ended = False
         self._has_begun = False
         """Whether a part of a request has arrived."""
         self.transport: asyncio.Transport | None = None
@@ -146,6 +146,9 @@ class _Visit(asyncio.Protocol):
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if isinstance(peer, tuple) else "a process of this machine"
+        if self._has_ended:  # its place was needed before its TLS handshake was done
+            transport.abort()
+            return
         self._places.entered(self, transport)
         self._inner.connection_made(transport)
         self._ring(self._places.limits.head)
@@ -171,7 +174,8 @@ class _Visit(asyncio.Protocol):
             without_cycle(self.transport)
         self._silence()
         self._places.left(self)
-        self._inner.connection_lost(exc)
+        if self.transport is not None and not self._has_ended:
+            self._inner.connection_lost(exc)
 
     # -- of its requests
 
@@ -190,6 +194,8 @@ class _Visit(asyncio.Protocol):
         self._places.left(self)
         if self.transport is not None:
             self.transport.abort()
+        else:
+            self._has_ended = True
 
     def _ring(self, seconds: float) -> None:
         self._silence()
@@ -209,6 +215,8 @@ class _Visit(asyncio.Protocol):
 
 class _Refused(asyncio.Protocol):
     """A connection above the limit."""
+
+    _transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

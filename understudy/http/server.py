@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import product
@@ -45,6 +46,7 @@ from understudy.http.room import (
     Route,
     TlsState,
 )
+from understudy.http.secure import Securing
 from understudy.shared.addresses import HostPort
 from understudy.shared.codes import Coded
 
@@ -91,11 +93,13 @@ class HttpServer:
         listeners: Iterable[Listener] = (),
         limits: Limits = LIMITS,
         folders: NodeFolders | None = None,
+        secure: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """`clock` is the clock that drives the node. `tick_soon` asks the shell for a tick after a command.
         `amqp`: where a client on this machine reaches the node. `visitors`: maximum connections at a time;
         see `Places`. `hosts`: names by which clients find this node. `tls`: the state of its TLS files.
-        `listeners`: those of its other protocols. `folders`: what the console shows files of."""
+        `listeners`: those of its other protocols. `folders`: what the console shows files of. `secure`: the
+        context of TLS now; None: plain HTTP."""
         self._places = Places(visitors, limits, lambda said: _LOG.info(said.about("HTTP")))
         self.room = Room(
             node, clock, tick_soon, self._places, Audit(), amqp, folders, self.LOCAL, tls=tls,
@@ -103,6 +107,7 @@ class HttpServer:
         )  # fmt: skip
         self._logins = HttpLogins(logins, clock, self.LOCAL)
         self._tls = tls
+        self._secure = secure
         self._guard = Guard(hosts)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -112,7 +117,8 @@ class HttpServer:
         await self._prepare()
         self._server = await listen(self._visit, address.host, address.port)
         host, port, *_ = self._server.sockets[0].getsockname()
-        self.room.listeners.append(Listener("http", str(host), int(port)))
+        protocol = "http" if self._secure is None else "https"
+        self.room.listeners.append(Listener(protocol, str(host), int(port)))
         return HostPort(str(host), int(port))
 
     def routes(self) -> Iterable[Route]:
@@ -171,7 +177,10 @@ class HttpServer:
     def _visit(self) -> asyncio.BaseProtocol:
         """A protocol for a new connection."""
         assert self._runner is not None and self._runner.server is not None
-        return self._places.take(self._runner.server)
+        visit = self._places.take(self._runner.server)
+        if self._secure is None:
+            return visit
+        return Securing(visit, self._secure, self._places.limits.head)
 
     async def close(self) -> None:
         self._places.close()

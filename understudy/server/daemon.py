@@ -493,8 +493,10 @@ async def _start_http(
     where: object = broker.http
     try:
         if broker.http is not None:
-            doors.append(_door(HttpServer, settings, parts, shell, space))
-            LOG.info(codes.LISTENS.say(what="HTTP", address=f"http://{await doors[-1].start(broker.http)}"))
+            secure = _http_context(settings, parts)
+            doors.append(_door(HttpServer, settings, parts, shell, space, secure))
+            bound, scheme = await doors[-1].start(broker.http), "http" if secure is None else "https"
+            LOG.info(codes.LISTENS.say(what=scheme.upper(), address=f"{scheme}://{bound}"))
         if broker.control is not None:
             where = broker.control
             control = _door(ControlServer, settings, parts, shell, space)
@@ -506,7 +508,16 @@ async def _start_http(
         raise CannotStart(codes.LISTEN_FAILED.say(address=where, cause=_reason(error))) from None
 
 
-def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space: Room) -> _D:
+def _http_context(settings: Settings, parts: _Parts) -> Callable[[], SSLContext] | None:
+    """TLS for clients of HTTP, if there is to be any."""
+    tls = parts.tls
+    return (lambda: tls.clients) if tls is not None and settings.broker.http_tls else None
+
+
+def _door(
+    kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space: Room,
+    secure: Callable[[], SSLContext] | None = None,
+) -> _D:  # fmt: skip
     from understudy.client_tls import ClientTls, SecureAddress
     from understudy.http.guard import names_of
     from understudy.http.room import NodeFolders
@@ -521,7 +532,7 @@ def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space
             settings.broker.data_dir, settings.reports_dir, settings.watch_dir,
             tuple(parts.node.settings.client_addresses),
         ),
-        listeners=_listeners(settings, shell),
+        listeners=_listeners(settings, shell), secure=secure,
     )  # fmt: skip
 
 

@@ -25,6 +25,11 @@ def test_no_configuration_no_tls() -> None:
     [
         (["broker.tls_listen=h:1"], "tls.certificate: is needed for broker.tls_listen"),
         (["ha.tls=true", "ha.listen=h:1"], "tls.certificate: is needed for ha.tls"),
+        (["broker.http_tls=true", "broker.http=h:1"], "tls.certificate: is needed for broker.http_tls"),
+        (
+            ["broker.http_tls=true", "tls.certificate=c", "tls.key=k"],
+            "broker.http: is needed for broker.http_tls",
+        ),
         (["tls.certificate=c"], "tls.key: is needed with tls.certificate"),
         (["tls.ca=c"], "tls.certificate: is needed with the other files"),
         (["ha.tls=true", "tls.certificate=c", "tls.key=k"], "tls.ca: is needed for ha.tls"),

@@ -14,20 +14,23 @@ from ha.adapter.management.views.view import Column, Table, View
 if TYPE_CHECKING:
     from broker.model.vhost.vhost import VirtualHost
 
-LIVE = 20_000
+LIVE = 5_000
 """Queues that are counted when somebody asks; of more, the numbers are those of the last sample."""
 
 
 def lengths_in(vhost: VirtualHost, view: View) -> Lengths:
     """Messages in its queues."""
+    if (known := view.known.get(vhost.name)) is not None:
+        return known
     if len(vhost.queues) > LIVE:
         return view.node.broker.sampler.lengths.get(vhost.name, NOTHING)
     ready = unacked = 0
     for queue in vhost.queues.values():
-        found = lengths_of(queue)
-        ready += found.ready
-        unacked += found.unacked
-    return Lengths(ready + unacked, ready, unacked)
+        one = lengths_of(queue)
+        ready += one.ready
+        unacked += one.unacked
+    view.known[vhost.name] = found = Lengths(ready + unacked, ready, unacked)
+    return found
 
 
 def counts_in(vhost: VirtualHost, view: View) -> Counts:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from broker.engine import Broker
     from broker.model.statistics import Counts
     from broker.model.vhost.vhosts import VirtualHosts
+    from broker.sampling import Lengths
     from ha.adapter.settings import HaSettings
     from ha.core.ha_broker import HaBroker
     from ha.core.role import OwnIdentity
@@ -57,6 +58,8 @@ class View:
     lengths: Ages | None = None
     messages: Ages | None = None
     octets: Ages | None = None
+    known: dict[str, Lengths] = field(default_factory=dict)
+    """Messages in the queues of virtual hosts, once they have been counted."""
 
     @property
     def name(self) -> str:
