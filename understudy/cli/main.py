@@ -71,6 +71,11 @@ _COMMANDS = {
         "policy",
         "Policies: limits and dead letters for queues, by name.",
     ),
+    "list": (
+        "understudy.cli.objects.listing",
+        "list_objects",
+        "List queues, exchanges, bindings, connections, channels, consumers, users and more.",
+    ),
     "declare": (
         "understudy.cli.objects.declaring",
         "declare",
@@ -122,7 +127,9 @@ _COMMANDS = {
 
 _OF_RABBITMQCTL = {
     "status": "status", "cluster_status": "status", "ping": "ping", "await_startup": "ready --wait 60s",
-    "list_queues": "query", "list_exchanges": "definitions export", "list_bindings": "definitions export",
+    "list_queues": "list queues", "list_exchanges": "list exchanges", "list_bindings": "list bindings",
+    "list_connections": "list connections", "list_channels": "list channels",
+    "list_consumers": "list consumers", "list_parameters": "list parameters",
     "export_definitions": "definitions export FILE", "import_definitions": "definitions import FILE",
     "list_users": "user list", "add_user": "user add", "delete_user": "user delete",
     "change_password": "user password", "set_user_tags": "user tags", "list_vhosts": "vhost list",

@@ -11,6 +11,7 @@ from ha.adapter import codes
 from ha.adapter.management.command_arguments import fault_of
 from ha.adapter.management.definitions_view import definitions_of
 from ha.adapter.management.directory_changes import DirectoryChanges, DirectoryNode, directory_of
+from ha.adapter.management.listing import listing_of
 from ha.adapter.management.operations.desk import OPERATIONS, OperationDesk
 from ha.adapter.management.serving import not_serving
 from ha.adapter.management.status_view import READY, query_of
@@ -83,7 +84,7 @@ class Questions:
                 status = node.status()
                 ok = command == "status" or status["status"] in READY
                 reply({"ok": ok, "reason": status["reason"], "status": status})
-            case "ping" | "query" | "definitions" | "federation" | "federation-trace" | "directory":
+            case "ping" | "query" | "list" | "definitions" | "federation" | "federation-trace" | "directory":
                 reply(self._listing(command, args))
             case "trace":
                 reply(self._tracing.ask(args, by))
@@ -109,6 +110,8 @@ class Questions:
             return {"ok": True, "reason": f"{node.me.name} is alive"}
         if command == "query":
             return self._query(args.get("from", 0))
+        if command == "list":
+            return listing_of(node, args)
         if command == "definitions":
             return definitions_of(node.vhosts, users, node.status(), args)
         if command == "federation":

@@ -43,7 +43,7 @@ NODE = [
     ["definitions", "export"], ["vhost", "list"], ["user", "list"], ["permission", "list"],
     ["policy", "list"], ["replicate", "--list"], ["federate", "list"],
     ["federate", "trace", "amq.topic", "k"], ["federate", "trace", "--net", "amq.topic", "k"],
-    ["federate", "map"], ["declare", "queue", "q"], ["get", "q"], ["publish", "q", "x"],
+    ["federate", "map"], ["declare", "queue", "q"], ["get", "q"], ["publish", "q", "x"], ["list", "queues"],
     ["purge", "q", "--yes"], ["close", "--of", "nobody"],
 ]  # fmt: skip
 """What a node on its own answers with success."""

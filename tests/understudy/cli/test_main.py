@@ -88,7 +88,7 @@ def test_a_wrong_command_line_is_one_line_and_exit_2(
 
 @pytest.mark.parametrize(
     ("word", "meant"),
-    [("stauts", "status"), ("list_queues", "query"), ("set_policy", "policy set"), ("zzz", "")],
+    [("stauts", "status"), ("list_queues", "list queues"), ("set_policy", "policy set"), ("zzz", "")],
 )
 def test_a_word_that_is_no_command_is_told_with_the_one_that_is_meant(
     word: str, meant: str, capsys: pytest.CaptureFixture[str]

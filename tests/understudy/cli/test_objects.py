@@ -82,6 +82,9 @@ def test_what_is_wrong_ends_in_one_line(shell: Shell) -> None:
     assert "delivery_mode must be a number" in shell.refused(
         "publish", "q", "x", "--property", "delivery_mode=x", code=2
     )
+    assert "no vhosts have the column 'colour'" in shell.refused(
+        "list", "vhosts", "--columns", "colour", code=2
+    )
     code, _, err = command("purge_queue")
     assert (code, "Did you mean 'understudy purge'?" in err) == (2, True)
 
@@ -94,6 +97,8 @@ def test_commands_hold_through_a_failover(pair: Pair, shell: Shell, tmp_path: Pa
     assert shell.done("declare", "binding", "x", "q", "a.*") == "queue 'q' is bound to 'x' with key 'a.*'"
     assert shell.answer("publish", "a.b", "one\x1b", "--exchange", "x", "--header", "n=1", "--property",
                         "correlation_id=5")["routed"]  # fmt: skip
+    (bound,) = [line for line in shell.answer("list", "bindings") if line["source"] == "x"]
+    assert (bound["destination"], bound["routing_key"], bound["properties_key"]) == ("q", "a.*", "a.%2A")
     (tmp_path / "body").write_bytes(b"\xff\0")
     assert shell.done("publish", "q", "--file", str(tmp_path / "body")) == "the message is published"
     assert shell.done("publish", "q", typed="three") == "the message is published"
@@ -101,6 +106,9 @@ def test_commands_hold_through_a_failover(pair: Pair, shell: Shell, tmp_path: Pa
         method, properties, body = channel.basic_get("q", auto_ack=False)
         assert (method.exchange, properties.headers, body) == ("x", {"n": 1}, b"one\x1b")
         assert (properties.correlation_id, properties.delivery_mode) == ("5", 2)
+        (line,) = shell.answer("list", "connections")
+        assert (line["user"], line["vhost"], line["channels"]) == ("guest", "/", 1)
+        assert shell.refused("close", "none") and line["name"] in shell.run("list", "channels")[1]
         assert shell.done("close", "--of", "guest", "--reason", "by test") == "1 connection closed"
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="CONNECTION_FORCED - by test"):
             channel.connection.process_data_events(5)
@@ -128,6 +136,11 @@ def test_commands_hold_through_a_failover(pair: Pair, shell: Shell, tmp_path: Pa
     assert shell.done("move", "rest", "q", "--count", "1") == "1 message moved to 'q'"
     assert {(e["event"], e.get("reason")) for e in until(trace)} == {("enqueued", None), ("left", "moved")}
     assert [m["payload"] for m in shell.answer("get", "rest")] == ["seen"]
+    found = shell.run("list", "queues", "--columns", "name,messages")[1].splitlines()
+    assert [line.split() for line in found] == [["queues"], ["name", "messages"], ["q", "3"], ["rest", "1"]]
+    for kind in ("exchanges", "consumers", "users", "vhosts", "policies", "permissions", "parameters"):
+        code, out, err = shell.run("list", kind)
+        assert (code, err) == (0, "") and out, kind
     assert shell.done("purge", "rest", "--yes") == "queue 'rest': 1 message removed"
     assert shell.answer("move", "q", "rest", "--count", "2")["moved"] == 2
     whole = {"ok": True, "reason": "", "moved": 2, "left": 0, "full": False}
