@@ -83,6 +83,26 @@ def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
+_OF_A_VHOST = ("parameters", "policies", "queues", "exchanges", "bindings")
+
+
+def document_of_vhost(found: dict[str, list[dict[str, Any]]], vhost: str) -> dict[str, Any] | None:
+    """What is in one virtual host, without its name, as RabbitMQ exports it: no users and no permissions.
+    None: there is no such virtual host."""
+    whole = document_of(found)
+    if vhost not in [line["name"] for line in whole["vhosts"]]:
+        return None
+    head = {key: value for key, value in whole.items() if not isinstance(value, list)}
+    return head | {
+        kind: [
+            {key: value for key, value in line.items() if key != "vhost"}
+            for line in whole[kind]
+            if line["vhost"] == vhost
+        ]
+        for kind in _OF_A_VHOST
+    }
+
+
 def _vhost(name: str, description: str = "", tags: Sequence[str] = ()) -> dict[str, Any]:
     """Description and tags at both places: newer RabbitMQs have them under `metadata`."""
     about = {"description": description or (DEFAULT_DESCRIPTION if name == VHOST else ""), "tags": [*tags]}

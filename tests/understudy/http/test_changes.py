@@ -84,6 +84,11 @@ def test_each_change_holds_after_a_failover(caplog: pytest.LogCaptureFixture) ->
             assert [await status("PUT", path, body) for _ in range(2)] == [201, 204], path
         assert await status("PUT", "/api/vhost-limits/%2F/max-connections", {"value": 7}) == 204
 
+        code, whole = await to.ask("GET", "/api/definitions/%2F")
+        assert code == 200 and [(q["name"], "vhost" in q) for q in whole["queues"]] == [("q", False)]
+        assert [p["name"] for p in whole["policies"]] == ["lim"] and "users" not in whole
+        assert (await to.ask("GET", "/api/definitions/none"))[0] == 404
+
         pair.kill(pair[0])
         b = pair[1]
         answers: list[dict[str, Any]] = []

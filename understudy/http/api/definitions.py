@@ -14,11 +14,18 @@ from aiohttp import web
 
 from understudy import codes
 from understudy.definitions.apply import carry_out, expected, summary_of
-from understudy.definitions.export import COMMAND, Listing, ListingRefused, document_of, text_of
+from understudy.definitions.export import (
+    COMMAND,
+    Listing,
+    ListingRefused,
+    document_of,
+    document_of_vhost,
+    text_of,
+)
 from understudy.definitions.parse import answered, read_definitions
 from understudy.definitions.plan import check_vhost, plan_of
 from understudy.definitions.strict_json import DefinitionsError
-from understudy.http.answers import bad, error_of, refusal
+from understudy.http.answers import Refused, bad, error_of, refusal
 from understudy.http.room import Call, Room
 
 LARGEST = 32 * 1024 * 1024
@@ -38,12 +45,21 @@ class DefinitionsApi:
         self._amqp = room.amqp
 
     async def get(self, call: Call) -> web.StreamResponse:
-        """The whole document; `?download=NAME` makes a browser save it under that name."""
+        """The whole document, or that of the virtual host of the path; `?download=NAME` makes a browser save
+        it under that name."""
         request = call.request
         try:
-            document = await asyncio.to_thread(document_of, await self._listing())
+            found = await self._listing()
         except ListingRefused as error:
             return refusal(503, error.said)
+        vhost = request.match_info.get("vhost")
+        if vhost is None:
+            document = await asyncio.to_thread(document_of, found)
+        else:
+            of_it = await asyncio.to_thread(document_of_vhost, found, vhost)
+            if of_it is None:
+                raise Refused(404, codes.HTTP_NOT_FOUND.say(what=f"vhost {vhost!a:.300}"))
+            document = of_it
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache"}
         )
@@ -74,7 +90,7 @@ class DefinitionsApi:
         if self._amqp is None:
             return refusal(503, codes.NO_AMQP_LISTENER.say())
         try:
-            vhost = request.query.get("vhost")
+            vhost = request.match_info.get("vhost", request.query.get("vhost"))
             file = await asyncio.to_thread(read_definitions, await self._body(request), vhost=vhost)
             there = await asyncio.to_thread(answered, dict(await self._listing()))
             if vhost is not None:

@@ -13,6 +13,8 @@ def routes(room: Room) -> Iterable[Route]:
     definitions = DefinitionsApi(room)
     yield Route("GET", "/api/definitions", definitions.get, Rights.ADMINISTRATOR)
     yield Route("POST", "/api/definitions", definitions.post, Rights.ADMINISTRATOR, password=True)
+    yield Route("GET", "/api/definitions/{vhost}", definitions.get, Rights.ADMINISTRATOR)
+    yield Route("POST", "/api/definitions/{vhost}", definitions.post, Rights.ADMINISTRATOR, password=True)
     yield from about.routes()
     yield from objects.routes()
     yield from directory.routes()
