@@ -7,23 +7,37 @@ comes back, behind its place, not again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from broker.model.history.records import MessageId, id_of
-from broker.model.queue.cut import ready_after
-from broker.model.queue.removals import HAND
+from broker.model.history.records import Entry, id_of
+from broker.model.queue.backlog import Backlog
+from broker.model.queue.consumer import Browsers
+from broker.model.queue.ready_after import Ready, ready_after
+from broker.model.queue.removals import HAND, Removals
 
-if TYPE_CHECKING:
-    from broker.model.queue.consumer import Consumer
-    from broker.model.queue.queue import Queue
 
-Browsers = dict["Consumer", MessageId]
-"""Each with the newest id that it has seen. All of them are without acks."""
+class BrowsedQueue(Protocol):
+    """A queue with browsers."""
+
+    @property
+    def browsers(self) -> Browsers: ...
+    @property
+    def ready(self) -> Ready: ...
+    @property
+    def backlog(self) -> Backlog: ...
+    @property
+    def removals(self) -> Removals: ...
+    @property
+    def timed(self) -> bool: ...
+    def is_over(self, entry: Entry) -> bool: ...
+    def schedule(self) -> None: ...
+
+
 BURST = 1000
 """Maximum messages for one browser in one tick."""
 
 
-def browse(queue: Queue) -> None:
+def browse(queue: BrowsedQueue) -> None:
     """Hand messages to the browsers as they have credit."""
     again = False
     for consumer, seen in list(queue.browsers.items()):
@@ -33,7 +47,7 @@ def browse(queue: Queue) -> None:
         if queue.removals.steps <= 0:
             again = True
             break
-        entries = ready_after(queue, seen, room)
+        entries = ready_after(queue.ready, queue.backlog, seen, room)
         if not entries:
             continue
         queue.browsers[consumer] = id_of(entries[-1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.model.history.records import Entry
+from broker.model.history.records import Entry, MessageId
 
 UNLIMITED = 1 << 30
 """The `credit` of a consumer that neither qos nor back-pressure limits."""
@@ -67,6 +67,10 @@ class Consumer:
         self.priority = priority
         self.browses = browses
         self.rests = False
+
+
+Browsers = dict[Consumer, MessageId]
+"""Those that browse, all without acks, each with the newest id that it has seen."""
 
 
 class Level:

@@ -25,11 +25,11 @@ from broker.model.history.records import Entry, QueueDeclare, id_of
 from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.queue.arguments import QueueRules, rules_of
 from broker.model.queue.backlog import WINDOW, Backlog
-from broker.model.queue.browsing import Browsers
-from broker.model.queue.consumer import Consumers
+from broker.model.queue.consumer import Browsers, Consumers
 from broker.model.queue.last_value import LastValueReady
 from broker.model.queue.message_run import Overflow, as_runs
 from broker.model.queue.priority_ready import PriorityReady
+from broker.model.queue.ready_after import Ready
 from broker.model.queue.removals import Removals
 from broker.model.queue.replica import ReplicaContents
 from broker.model.queue.requeueing import Returning
@@ -39,8 +39,6 @@ from broker.model.values import Reason, Scope, titled
 
 if TYPE_CHECKING:
     from broker.model.policy import Policy
-
-Ready = deque[Entry] | PriorityReady | LastValueReady
 
 
 class Mode(enum.Enum):

@@ -8,11 +8,10 @@ publishers and consumers wait meanwhile.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from broker.model.history.records import Entry, MessageId, Piece, id_of
+from broker.model.queue.ready_after import ready_after
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
@@ -27,7 +26,7 @@ def held_after(queue: Queue, after: MessageId, most: int, last: MessageId | None
     `last`: an id above which the caller knows that there are no messages. Then older unacknowledged messages
     cost nothing.
     """
-    entries = ready_after(queue, after, most)
+    entries = ready_after(queue.ready, queue.backlog, after, most)
     upto = id_of(entries[-1]) if len(entries) == most else last
     if queue.unacked_count:
         unacked, upto = _unacked_after(queue, after, upto, most)
@@ -38,43 +37,6 @@ def held_after(queue: Queue, after: MessageId, most: int, last: MessageId | None
             del entries[most:]
             upto = id_of(entries[-1])
     return Piece(entries, upto)
-
-
-def ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:
-    """The oldest ready messages with ids above `after`. Returns fewer than `most` only if there are no
-    more."""
-    entries = _ready_after(queue, after, most)
-    if len(entries) < most and queue.backlog.count:
-        entries += queue.backlog.after(after, most - len(entries))
-    return entries
-
-
-def _ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:
-    """Rotating a deque only moves pointers: a million in half a millisecond. Iterating to that place takes
-    longer."""
-    ready = queue.ready
-    if not isinstance(ready, deque):
-        return ready.after(after, most)
-    at = _place(ready, after)
-    if at == 0:
-        return list(islice(ready, most))
-    ready.rotate(-at)
-    found = list(islice(ready, min(most, len(ready) - at)))
-    ready.rotate(at)
-    return found
-
-
-def _place(ready: deque[Entry], after: MessageId) -> int:
-    """The number of ready messages with ids up to `after`. If the ids have no gaps, this needs no search."""
-    low, high = 0, len(ready)
-    if not high:
-        return 0
-    epoch, seq = after
-    if ready[-1][1].epoch == epoch:
-        low = max(0, high - max(0, ready[-1][0] - seq))
-    if ready[0][1].epoch == epoch:
-        high = min(high, max(0, seq - ready[0][0] + 1))
-    return bisect_right(ready, after, low, high, key=id_of)
 
 
 def _unacked_after(
