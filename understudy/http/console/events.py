@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
 
+from ha.adapter.management.views.overview import overview
+from ha.adapter.management.views.view import View, ViewedNode
 from understudy import codes
 from understudy.http.answers import Refused
 from understudy.http.room import Call, Rights, Room
@@ -32,8 +33,6 @@ _STALLED = 30.0
 """Seconds after which a listener that takes nothing is dropped."""
 _UNTOLD = ("position", "store_syncs", "memory", "stored_bytes", "dequeues", "held_channels")
 """Keys of the status that change with each message: alone they are told with an overview."""
-
-Source = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class _Listener:
@@ -52,10 +51,8 @@ class _Listener:
 class Events:
     """`get` is the handler of the stream."""
 
-    def __init__(self, room: Room, overview: Source | None = None) -> None:
-        """`overview`: for users with the tag `monitoring`; None: there is none."""
+    def __init__(self, room: Room) -> None:
         self._room = room
-        self._overview = overview
         self._listeners: set[_Listener] = set()
         self._task: asyncio.Task[None] | None = None
         self._status: dict[str, Any] = {}
@@ -86,23 +83,31 @@ class Events:
                 self._tell("status", found)
             if is_due:
                 due = time.monotonic() + OVERVIEW
-                await self._tell_overview()
+                self._tell_overview()
             await asyncio.sleep(LOOK)
 
     def _look(self) -> dict[str, Any]:
         self._status = self._room.status()
         return self._status
 
-    async def _tell_overview(self) -> None:
-        if self._overview is not None and any(each.is_monitor for each in self._listeners):
-            found = await self._overview()
-            self._tell("overview", found | {"at_ms": round(time.time() * 1000)}, monitors=True)
+    def _tell_overview(self) -> None:
+        if any(each.is_monitor for each in self._listeners):
+            found = rates_of(self._room) | {"at_ms": round(time.time() * 1000)}
+            self._tell("overview", found, monitors=True)
 
     def _tell(self, name: str, found: dict[str, Any], *, monitors: bool = False) -> None:
         event = _event(name, found)
         for listener in self._listeners:
             if listener.is_monitor or not monitors:
                 listener.tell(name, event)
+
+
+def rates_of(room: Room) -> dict[str, Any]:
+    """The overview, as a monitor sees it, without samples."""
+    viewed: Any = room.node
+    node: ViewedNode = viewed
+    view = View(node, room.clock(), node.vhosts.wall_ms)
+    return overview(view, {vhost.name for vhost in node.vhosts}, [], nodes=False)
 
 
 def _told(status: dict[str, Any]) -> dict[str, Any]:

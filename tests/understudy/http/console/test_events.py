@@ -36,6 +36,12 @@ class Watched(StandIn):
         return super().status()
 
 
+@pytest.fixture(autouse=True)
+def no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in has none."""
+    monkeypatch.setattr(events, "rates_of", lambda _room: {})
+
+
 @asynccontextmanager
 async def door(node: StandIn) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     logins = Logins(Authenticator(default_users()))
