@@ -89,7 +89,7 @@ class Access:
         if permission is None or (what, exchange, key) in self._topics:
             return
         found = connection.vhost.exchanges.get(exchange)
-        if found is None or found.type is not ExchangeType.TOPIC:
+        if found is None or found.routes_as is not ExchangeType.TOPIC:
             return
         if not permission.allows(what, key, self._user, self._vhost, connection.matched_slowly):
             raise AccessRefused(

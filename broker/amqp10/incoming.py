@@ -254,7 +254,7 @@ class Incoming:
             for at, raw in enumerate(run.messages):
                 headers = headers_of(raw)
                 demand_copies(connection, target.exchange, headers)
-                own = yield from connection.vhost.find_by_headers(target.exchange, target.key, headers)
+                own = yield from connection.vhost.find_by_headers(target.exchange, target.key, headers, raw)
                 yield from self._publish_to(own, run.one(at))
         except AmqpError as error:
             if self.target is None:

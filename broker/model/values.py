@@ -132,3 +132,9 @@ class ExchangeType(enum.Enum):
     FEDERATION_UPSTREAM = "x-federation-upstream"
     """What RabbitMQ's federation declares where it takes messages: a fanout exchange that withholds what has
     been at the broker that takes."""
+    CONSISTENT_HASH = "x-consistent-hash"
+    MODULUS_HASH = "x-modulus-hash"
+    RANDOM = "x-random"
+    """These three send each message to one binding (`broker.model.routing.hashing`)."""
+    DELAYED = "x-delayed-message"
+    """Keeps messages for a while, and routes them then as an exchange of its `x-delayed-type`."""

@@ -122,8 +122,69 @@ def test_an_administrator_may_watch_amq_peer_and_nobody_else(
 
 
 def test_unknown_type_of_exchange(connection: Any, new: New) -> None:
-    with cut_off(503, "unknown exchange type 'x-delayed-message'"):
-        connection.channel().exchange_declare(new("x"), "x-delayed-message")
+    with cut_off(503, "unknown exchange type 'x-recent-history'"):
+        connection.channel().exchange_declare(new("x"), "x-recent-history")
+
+
+def test_consistent_hash(channel: Any, new: New) -> None:
+    name = new("x")
+    channel.exchange_declare(name, "x-consistent-hash")
+    queues = [bound(channel, name, weight) for weight in ("1", "3")]
+    for number in (*range(200), *range(200)):
+        channel.basic_publish(name, f"order.{number}", b"%d" % number)
+    few, many = (drained(channel, queue) for queue in queues)
+    assert len(few) + len(many) == 400 and 60 < len(few) < 140
+    for found in (few, many):
+        assert found[: len(found) // 2] == found[len(found) // 2 :], "each key goes one way"
+    with refused(406, "The binding key must be an integer"):
+        bound(channel, name, "heavy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "properties"),
+    [
+        ({"hash-header": "who"}, lambda n: pika.BasicProperties(headers={"who": n})),
+        ({"hash-property": "message_id"}, lambda n: pika.BasicProperties(message_id=str(n))),
+    ],
+)
+def test_consistent_hash_of_a_header_or_a_property(
+    channel: Any, new: New, arguments: dict[str, str], properties: Callable[[int], Any]
+) -> None:
+    name = new("x")
+    channel.exchange_declare(name, "x-consistent-hash", arguments=arguments)
+    queues = [bound(channel, name, "1") for _ in range(2)]
+    for key in ("a", "b"):
+        for number in range(40):
+            channel.basic_publish(name, key, b"%d" % number, properties(number))
+    found = [drained(channel, queue) for queue in queues]
+    assert sum(map(len, found)) == 80
+    for some in found:
+        assert some and some[: len(some) // 2] == some[len(some) // 2 :]
+
+
+@pytest.mark.parametrize("type_", ["x-random", "x-modulus-hash"])
+def test_one_of_the_bindings(channel: Any, new: New, type_: str) -> None:
+    name = new("x")
+    channel.exchange_declare(name, type_)
+    queues = [bound(channel, name) for _ in range(2)]
+    for number in range(100):
+        channel.basic_publish(name, str(number), b"x")
+    assert sorted(map(len, (drained(channel, queue) for queue in queues)))[0] > 25
+
+
+def test_delayed_messages(channel: Any, new: New) -> None:
+    name = new("x")
+    channel.exchange_declare(name, "x-delayed-message", arguments={"x-delayed-type": "topic"})
+    queue = bound(channel, name, "a.#")
+    for delay, key in ((300, "a.late"), (100, "a.early"), (0, "a.now"), (100, "b")):
+        channel.basic_publish(name, key, b"", pika.BasicProperties(headers={"x-delay": delay}))
+    keys = []
+    for method, properties, _ in channel.consume(queue, auto_ack=True, inactivity_timeout=10):
+        keys.append((method.routing_key, properties.headers["x-delay"]))
+        if len(keys) == 3:
+            break
+    channel.cancel()
+    assert keys == [("a.now", 0), ("a.early", -100), ("a.late", -300)]
 
 
 def test_exchange_to_exchange(channel: Any, new: New) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from broker.amqp091.codec.dead_letter import cycles, dead_lettered
 from broker.amqp091.codec.frames import OVERHEAD
-from broker.amqp091.codec.named_value import value_of
-from broker.amqp091.codec.properties import headers_of
+from broker.amqp091.codec.named_value import property_of, value_of
+from broker.amqp091.codec.properties import PROPERTIES_AT, check, headers_of, with_header
 from broker.amqp091.codec.reply_to import reply_to_of, with_reply_to
+from broker.model.queue.delays.delay_queue import DELAY, delay_of
 from broker.model.queue.removals import Death
 
 
@@ -31,6 +32,14 @@ class Amqp091Format:
 
     def value(self, raw: bytes, name: str) -> object:
         return value_of(raw, name)
+
+    def property_of(self, raw: bytes, name: str) -> object:
+        return property_of(raw, name.replace("_", "-"))
+
+    def released(self, raw: bytes) -> tuple[bytes, int, int | None]:
+        made = with_header(raw, DELAY, -delay_of(headers_of(raw)))
+        size = int.from_bytes(made[3:7], "big")
+        return made, size + OVERHEAD, check(made[PROPERTIES_AT : size + 7]).expiration
 
     def has_copies(self, raw: bytes) -> bool:
         return raw.find(b"CC", 0, int.from_bytes(raw[3:7], "big")) >= 0

@@ -16,9 +16,9 @@ from broker.model.octets import as_text
 
 _BITS = {
     "content-type": 15, "content-encoding": 14, "correlation-id": 10, "reply-to": 9, "expiration": 8,
-    "message-id": 7, "type": 5, "user-id": 4, "app-id": 3, "cluster-id": 2,
+    "message-id": 7, "timestamp": 6, "type": 5, "user-id": 4, "app-id": 3, "cluster-id": 2,
 }  # fmt: skip
-"""The properties that are short strings, and the bits that announce them."""
+"""The properties that are short strings, besides `timestamp`, and the bits that announce them."""
 
 
 def value_of(raw: bytes, name: str) -> object:
@@ -28,11 +28,21 @@ def value_of(raw: bytes, name: str) -> object:
         headers = headers_of(raw)
         if name in headers:
             return headers[name]
+    return property_of(raw, name)
+
+
+def property_of(raw: bytes, name: str) -> str | bytes | None:
+    """A property that is a short string, or the eight octets of `timestamp`; None without it."""
     bit = _BITS.get(name)
-    return _property(raw, flags, 1 << bit) if bit is not None and flags & 1 << bit else None
+    if bit is None or not (raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1]) & 1 << bit:
+        return None
+    at = _place(raw, 1 << bit)
+    return raw[at : at + 8] if 1 << bit == TIMESTAMP else as_text(read_octets(raw, at)[0])
 
 
-def _property(raw: bytes, flags: int, wanted: int) -> str:
+def _place(raw: bytes, wanted: int) -> int:
+    """Where the value of that property begins."""
+    flags = raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1]
     at = PROPERTIES_AT + 2
     bit = 1 << 15
     while bit > wanted:
@@ -46,4 +56,4 @@ def _property(raw: bytes, flags: int, wanted: int) -> str:
             else:
                 at += 1 + raw[at]
         bit >>= 1
-    return as_text(read_octets(raw, at)[0])
+    return at

@@ -206,7 +206,11 @@ def with_header(raw: bytes, key: str, value: str | int) -> bytes:
     """The content frames with one more header, which replaces one of the same name. Body frames stay
     unchanged."""
     start, end = table_span(raw)
-    field = b"S" + write_longstr(value) if isinstance(value, str) else b"l" + value.to_bytes(8, "big")
+    field = (
+        b"S" + write_longstr(value)
+        if isinstance(value, str)
+        else b"l" + value.to_bytes(8, "big", signed=True)
+    )
     entry = write_shortstr(key) + field
     table = raw[start + 4 : end]
     if entry[: 1 + len(key)] in table:

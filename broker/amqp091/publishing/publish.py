@@ -532,9 +532,9 @@ def _publish_by_headers(
                     channel, target, before, raws[begin:at], kind, largest, first + begin
                 )  # fmt: skip
             raise refused
-        route = yield from vhost.find_by_headers(target.exchange, target.routing_key, headers)
+        route = yield from vhost.find_by_headers(target.exchange, target.routing_key, headers, raw)
         yield _HEADERS
-        if before is not None and route.queues != before.queues:
+        if before is not None and (route.queues != before.queues or route.delay != before.delay):
             yield from _publish_divided(
                 channel, target, before, raws[begin:at], kind, largest, first + begin
             )  # fmt: skip

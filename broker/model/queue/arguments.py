@@ -20,6 +20,8 @@ LONGEST = 315_360_000_000
 """Maximum milliseconds of a TTL or an expiry: ten years, as in RabbitMQ since 3.12."""
 
 MOST_PRIORITIES = 255
+DELAYED_FOR = "x-delayed-for"
+"""Argument of delay queues, and of no client's: the exchange whose messages wait there."""
 
 
 class OverflowRule(enum.Enum):
@@ -58,6 +60,8 @@ class QueueRules:
     it."""
     single_active: bool = False
     """Only the consumer that came first gets messages; the others wait."""
+    by_due: bool = False
+    """A delay queue: the message that expires first is the next."""
 
     @property
     def limited(self) -> bool:
@@ -249,6 +253,8 @@ def fault_of(arguments: Arguments) -> tuple[str, str] | None:
 
 def check_queue_arguments(arguments: Arguments, where: str) -> None:
     """Raises PreconditionFailed for an invalid argument. `where`: for example `queue 'q' in vhost '/'`."""
+    if DELAYED_FOR in arguments:
+        raise PreconditionFailed(f"invalid arg '{DELAYED_FOR}' for {where}: it is the broker's own")
     fault = fault_of(arguments) if arguments else None
     if fault is not None:
         raise PreconditionFailed(f"invalid arg '{fault[0]}' for {where}{fault[1]}")
@@ -273,6 +279,9 @@ def rules_of(arguments: Arguments) -> QueueRules:
     if not arguments:
         return NO_RULES
     exchange = _text_of(arguments, "x-dead-letter-exchange")
+    delayed_for = arguments.get(DELAYED_FOR)
+    if isinstance(delayed_for, str):
+        exchange = delayed_for
     priorities = _number_of(arguments, "x-max-priority")
     returns = _number_of(arguments, "x-delivery-limit")
     return QueueRules(
@@ -290,6 +299,7 @@ def rules_of(arguments: Arguments) -> QueueRules:
         delivery_limit=None if returns is None or returns < 0 else returns,
         consumer_timeout=_number_of(arguments, "x-consumer-timeout"),
         single_active=arguments.get("x-single-active-consumer") is True,
+        by_due=DELAYED_FOR in arguments,
     )
 
 

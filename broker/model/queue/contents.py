@@ -26,6 +26,7 @@ from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.queue.arguments import QueueRules, rules_of
 from broker.model.queue.backlog import WINDOW, Backlog
 from broker.model.queue.consumer import Browsers, Consumers
+from broker.model.queue.delays.due_ready import DueReady
 from broker.model.queue.last_value import LastValueReady
 from broker.model.queue.message_run import Overflow, as_runs
 from broker.model.queue.priority_ready import PriorityReady
@@ -198,6 +199,8 @@ class QueueContents:
     def _nothing_ready(self) -> Ready:
         if self.rules.max_priority is not None:
             return PriorityReady(self.rules.max_priority)
+        if self.rules.by_due:
+            return DueReady()
         key = self.rules.last_value_key
         if key is None:
             return deque()
@@ -313,8 +316,8 @@ class QueueContents:
 
     def page_out(self, overflow: Overflow, most: int) -> int:
         """Page out about `most` bytes, but never the oldest messages. Returns the bytes that left memory. A
-        serving queue with priorities, or of last values, pages out nothing: any of its messages may be the
-        next, or be replaced."""
+        serving queue with priorities, of last values or of delays pages out nothing: any of its messages may
+        be the next, or be replaced."""
         if self.mode is Mode.REPLICA:
             return self.replica.page_out(overflow, most)
         ready, backlog = self.ready, self.backlog

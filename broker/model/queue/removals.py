@@ -100,6 +100,13 @@ class MessageFormat(Protocol):
     def value(self, raw: bytes, name: str) -> object:
         """The header of that name, or else the property; None without both."""
 
+    def property_of(self, raw: bytes, name: str) -> object:
+        """The property `name` (such as `message_id`), or None."""
+
+    def released(self, raw: bytes) -> tuple[bytes, int, int | None]:
+        """The message once its delay is over; the size of its largest header frame; and its own
+        expiration."""
+
     def has_copies(self, raw: bytes) -> bool:
         """Whether its headers may hold further routing keys."""
 
@@ -127,6 +134,12 @@ class Opaque:
 
     def value(self, raw: bytes, name: str) -> object:
         return None
+
+    def property_of(self, raw: bytes, name: str) -> object:
+        return None
+
+    def released(self, raw: bytes) -> tuple[bytes, int, int | None]:
+        return raw, len(raw), None
 
     def has_copies(self, raw: bytes) -> bool:
         return False

@@ -6,7 +6,7 @@ Owner: `Topology`, which adds and removes bindings and follows exchange-to-excha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import PreconditionFailed
@@ -16,6 +16,13 @@ from broker.model.history.value_codec import canonical
 from broker.model.octets import key_in_table
 from broker.model.queue.arguments import field_type, value_fault
 from broker.model.queue.link import RECEIVED_FROM
+from broker.model.routing.hashing import (
+    ConsistentHashMatcher,
+    ModulusHashMatcher,
+    RandomMatcher,
+    hash_input,
+    weight_fault,
+)
 from broker.model.routing.headers_matcher import X_MATCH, HeadersMatcher
 from broker.model.routing.topic_trie import TopicTrie
 from broker.model.statistics import Counts
@@ -107,6 +114,8 @@ class Binding:
         )  # fmt: skip
 
 
+PropertyOf = Callable[[str], object]
+"""A property of the message that is routed, by its name; None: it has none."""
 Found = tuple[int, Collection[Binding]]
 """Steps for a piece of matching, not counting one for each binding; and the bindings found."""
 
@@ -207,19 +216,46 @@ def copy_keys(headers: Mapping[str, object]) -> list[str]:
 
 def check_exchange_arguments(type_: ExchangeType, arguments: Mapping[str, object], where: str) -> None:
     """Raises PreconditionFailed for an alternate exchange that is not a string, an unknown replication level,
-    or an x-federation-upstream without a number of hops. Other arguments are kept unchecked."""
+    or wrong arguments of a type that needs some. Other arguments are kept unchecked."""
     alternate = arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
         found = field_type(alternate)
         raise PreconditionFailed(f"invalid type '{found}' for arg 'alternate-exchange' in {where}")
     if type_ is ExchangeType.FEDERATION_UPSTREAM and type(arguments.get(MAX_HOPS)) is not int:
         raise PreconditionFailed(f"Argument {MAX_HOPS} missing, or no number, in {where}")
+    _check_hashed(arguments if type_ is ExchangeType.CONSISTENT_HASH else {})
+    if type_ is ExchangeType.DELAYED and _delayed_type(arguments) is None:
+        raise PreconditionFailed(
+            f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type, in {where}"
+        )
     if REPLICATE in arguments and (fault := value_fault(REPLICATE, arguments[REPLICATE])) is not None:
         raise PreconditionFailed(f"invalid arg '{REPLICATE}' for {where}: {fault}")
 
 
-def check_binding_arguments(type_: ExchangeType, arguments: Mapping[str, object]) -> None:
-    """Raises PreconditionFailed for an unknown `x-match` value."""
+def _check_hashed(arguments: Mapping[str, object]) -> None:
+    by_header, by_property = arguments.get(HASH_HEADER), arguments.get(HASH_PROPERTY)
+    if by_header is not None and by_property is not None:
+        raise PreconditionFailed(f"{HASH_HEADER} and {HASH_PROPERTY} are mutually exclusive")
+    if by_property is not None and by_property not in HASH_PROPERTIES:
+        raise PreconditionFailed(f"Unsupported property: {by_property!s:.80}")
+    if by_header is not None and not isinstance(by_header, str):
+        raise PreconditionFailed(f"invalid type '{field_type(by_header)}' for arg '{HASH_HEADER}'")
+
+
+def _delayed_type(arguments: Mapping[str, object]) -> ExchangeType | None:
+    """The type as which a delayed-message exchange routes; None: it is not one of these."""
+    try:
+        found = ExchangeType(arguments.get(DELAYED_TYPE))
+    except ValueError:
+        return None
+    return found if found is not ExchangeType.DELAYED else None
+
+
+def check_binding(type_: ExchangeType, routing_key: str, arguments: Mapping[str, object]) -> None:
+    """`type_`: as which the exchange routes. Raises PreconditionFailed for an unknown `x-match` value, and
+    for a key that is no weight."""
+    if type_ is ExchangeType.CONSISTENT_HASH and (fault := weight_fault(routing_key)) is not None:
+        raise PreconditionFailed(fault)
     how = arguments.get("x-match", "all")
     if type_ is ExchangeType.HEADERS and how not in X_MATCH:
         raise PreconditionFailed(f"invalid x-match field value {how!r}; expected one of {', '.join(X_MATCH)}")
@@ -230,7 +266,17 @@ _MATCHERS: dict[ExchangeType, Callable[[], Matcher]] = {
     ExchangeType.FANOUT: FanoutMatcher,
     ExchangeType.TOPIC: TopicMatcher,
     ExchangeType.HEADERS: HeadersMatcher,
+    ExchangeType.CONSISTENT_HASH: ConsistentHashMatcher,
+    ExchangeType.MODULUS_HASH: ModulusHashMatcher,
+    ExchangeType.RANDOM: RandomMatcher,
 }
+_BY_MESSAGE = (ExchangeType.HEADERS, ExchangeType.FEDERATION_UPSTREAM, ExchangeType.RANDOM)
+"""Types that route each message by itself, whatever its routing key."""
+_ONE_KEY = (ExchangeType.CONSISTENT_HASH, ExchangeType.MODULUS_HASH, ExchangeType.RANDOM)
+"""Types that take no notice of further routing keys."""
+HASH_HEADER, HASH_PROPERTY = "hash-header", "hash-property"
+HASH_PROPERTIES = ("correlation_id", "message_id", "timestamp")
+DELAYED_TYPE = "x-delayed-type"
 MAX_HOPS = "x-max-hops"
 DOWNSTREAM_NAME, DOWNSTREAM_VHOST = "x-downstream-name", "x-downstream-vhost"
 """Arguments of x-federation-upstream: brokers that a message may come through, and who takes."""
@@ -241,7 +287,10 @@ class Exchange:
 
     - `bindings`: those with this exchange as source.
     - `bound`: it has had a binding (for auto-delete).
-    - `by_headers`: the headers of a message decide.
+    - `routes_as`: its type, or that by which a delayed-message exchange routes.
+    - `by_headers`: each message decides, and not its routing key alone.
+    - `one_key`: further routing keys of a message do not count.
+    - `hashed`: the argument that names what of a message is hashed, and its value; None: the routing key.
     - `alternate`: from its arguments, or from the policy `ruled_by`.
     """
 
@@ -254,10 +303,13 @@ class Exchange:
         "by_headers",
         "counts",
         "durable",
+        "hashed",
         "internal",
         "matcher",
         "name",
+        "one_key",
         "replicate",
+        "routes_as",
         "ruled_by",
         "scope",
         "type",
@@ -280,9 +332,32 @@ class Exchange:
         self.bound = False
         self.counts = Counts()
         self.bindings: dict[BindingKey, Binding] = {}
-        upstream = self.type is ExchangeType.FEDERATION_UPSTREAM
-        self.by_headers = upstream or self.type is ExchangeType.HEADERS
-        self.matcher: Matcher = UpstreamMatcher(self.arguments) if upstream else _MATCHERS[self.type]()
+        delayed = self.type is ExchangeType.DELAYED
+        self.routes_as = (_delayed_type(self.arguments) or ExchangeType.FANOUT) if delayed else self.type
+        self.hashed = self._hashed()
+        self.by_headers = delayed or self.routes_as in _BY_MESSAGE or self.hashed is not None
+        self.one_key = self.routes_as in _ONE_KEY
+        upstream = self.routes_as is ExchangeType.FEDERATION_UPSTREAM
+        self.matcher: Matcher = UpstreamMatcher(self.arguments) if upstream else _MATCHERS[self.routes_as]()
+
+    def _hashed(self) -> tuple[str, str] | None:
+        for key in (HASH_HEADER, HASH_PROPERTY):
+            found = self.arguments.get(key)
+            if self.routes_as is ExchangeType.CONSISTENT_HASH and isinstance(found, str):
+                return key, found
+        return None
+
+    def keys(self, keys: Sequence[str], headers: Mapping[str, object], found: PropertyOf) -> Sequence[str]:
+        """The keys by which a message is routed here. `keys`: its routing key, then the further ones."""
+        if self.hashed is not None:
+            how, name = self.hashed
+            return (hash_input(headers.get(name) if how == HASH_HEADER else found(name)),)
+        return keys[:1] if self.one_key else keys
+
+    @property
+    def delays(self) -> bool:
+        """Whether it keeps messages for a while."""
+        return self.type is ExchangeType.DELAYED
 
     def set_scope(self, scope: Scope, replicate: str) -> None:
         """Not while it serves: routes cache the scopes of their targets."""
@@ -295,7 +370,7 @@ class Exchange:
     @property
     def octets(self) -> int:
         """Approximate memory, without its bindings."""
-        root = TOPIC_NODE if self.type is ExchangeType.TOPIC else 0
+        root = TOPIC_NODE if self.routes_as is ExchangeType.TOPIC else 0
         return EXCHANGE + root + of_text(self.name) + of_table(self.arguments)
 
     def add(self, binding: Binding) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.model.queue.arguments import OverflowRule
+from broker.model.queue.delays.delay_queue import is_delay
 from broker.model.queue.link import is_link
 from broker.model.values import Need, Scope
 
@@ -35,10 +36,12 @@ class PublishRoute:
       a run.
     - `keyed`: those of its queues that keep last values only.
     - `linked`: it goes to link queues.
+    - `delay`: milliseconds that its delay queues keep the messages; 0: it leads to none.
     - `one_off`: only valid for the messages that it was looked up for.
     """
 
     __slots__ = (
+        "delay",
         "exchange",
         "generation",
         "groups",
@@ -61,6 +64,7 @@ class PublishRoute:
         generation: int,
         *,
         one_off: bool = False,
+        delay: int = 0,
     ) -> None:
         self.exchange = exchange
         self.routing_key = routing_key
@@ -72,6 +76,7 @@ class PublishRoute:
             queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD for queue in queues
         )
         self.keyed = [queue for queue in queues if queue.rules.last_value_key is not None]
+        self.delay = delay if delay and any(is_delay(queue.name) for queue in queues) else 0
         self.linked = any(is_link(queue.name) for queue in queues)
         by_scope: dict[Scope, list[Queue]] = {}
         for queue in queues:
@@ -87,4 +92,15 @@ class PublishRoute:
     def part(self, begin: int, end: int) -> PublishRoute:
         """The same route for the queues numbered `begin` up to `end`, without deleted ones."""
         alive = tuple(queue for queue in self.queues[begin:end] if not queue.deleted)
-        return PublishRoute(self.exchange, self.routing_key, alive, False, self.generation, one_off=True)
+        return PublishRoute(
+            self.exchange, self.routing_key, alive, False, self.generation, one_off=True, delay=self.delay
+        )
+
+    def divided(self) -> tuple[PublishRoute, PublishRoute]:
+        """The parts of delay queues, and of others."""
+        held = tuple([queue for queue in self.queues if is_delay(queue.name)])
+        others = tuple([queue for queue in self.queues if not is_delay(queue.name)])
+        return self._of(held), self._of(others)
+
+    def _of(self, queues: tuple[Queue, ...]) -> PublishRoute:
+        return PublishRoute(self.exchange, self.routing_key, queues, False, self.generation, one_off=True)

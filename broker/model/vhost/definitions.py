@@ -22,21 +22,24 @@ from broker.errors import (
 )
 from broker.model.history.records import ExchangeDeclare, ExchangeDelete, QueueDeclare, QueueDelete, Record
 from broker.model.history.value_codec import UnsupportedValue, canonical
-from broker.model.queue.arguments import check_queue_arguments
+from broker.model.queue.arguments import DELAYED_FOR, check_queue_arguments
+from broker.model.queue.delays.delay_queue import delay_name, is_delay, is_internal
+from broker.model.queue.direct_reply import is_direct_reply
 from broker.model.queue.link import is_link, node_of
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
 from broker.model.routing.exchange import (
+    DELAYED_TYPE,
     PEERS,
     Binding,
     Exchange,
     bound_marks,
-    check_binding_arguments,
+    check_binding,
     check_exchange_arguments,
 )
 from broker.model.routing.node_routes import NODES
 from broker.model.routing.publish_route import need_of
-from broker.model.values import ExchangeType, Need, Reason, Scope
+from broker.model.values import REPLICATE, ExchangeType, Need, Reason, Scope
 from broker.model.vhost.directory import VHOST_LIMITS
 from broker.model.vhost.policies import apply_to_new
 from broker.model.vhost.shared import Shared
@@ -138,8 +141,29 @@ class Definitions(Topology):
         made = Exchange(declared)
         apply_to_new(self, made)
         self.add_exchange(made)
+        if made.delays:
+            self._make_delays(made)
         self.hooks.exchange_created(self.name, made.name)
         return made
+
+    def _make_delays(self, exchange: Exchange) -> None:
+        """Its delay queue, of the same kind as the exchange, in the same batch."""
+        arguments: dict[str, object] = {DELAYED_FOR: exchange.name}
+        if REPLICATE in exchange.arguments:
+            arguments[REPLICATE] = exchange.arguments[REPLICATE]
+        declared = QueueDeclare(
+            self.new_uuid(), delay_name(exchange.name), exchange.durable, False, False, arguments,
+            vhost=self.name,
+        )  # fmt: skip
+        declared.scope = self.hooks.queue_scope(declared)
+        self._record(declared)
+        self._make_queue(declared, None)
+
+    def _end_delays(self, exchange: Exchange) -> None:
+        """The exchange is gone, and what waited there goes with it."""
+        queue = self.queues.get(delay_name(exchange.name)) if exchange.delays else None
+        if queue is not None:
+            self._end_queue(queue)
 
     def _check_same_exchange(self, found: Exchange, wanted: ExchangeDeclare) -> None:
         where = f"exchange '{found.name}' in vhost '{self.name}'"
@@ -155,6 +179,9 @@ class Definitions(Topology):
             "alternate-exchange",
             *(a.get("alternate-exchange") for a in (wanted.arguments, found.arguments)),
         )
+        if found.delays:
+            types = [a.get(DELAYED_TYPE) for a in (wanted.arguments, found.arguments)]
+            _check_same(where, DELAYED_TYPE, *types)
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Scope:
         """exchange.delete, also of a missing exchange. Raises AccessRefused, PreconditionFailed."""
@@ -172,7 +199,9 @@ class Definitions(Topology):
 
     def _end_exchange(self, exchange: Exchange) -> None:
         self._record(ExchangeDelete(exchange.name, exchange.scope, self.name))
-        self._end_unbound(self.remove_exchange(exchange))
+        sources = self.remove_exchange(exchange)
+        self._end_delays(exchange)
+        self._end_unbound(sources)
 
     def _end_unbound(self, sources: list[Exchange], spared: Container[Exchange] = ()) -> None:
         """Delete auto-delete exchanges that lost their last binding, and then, in turn, those bound to
@@ -184,6 +213,7 @@ class Definitions(Topology):
             if alive and ends:
                 self._record(ExchangeDelete(source.name, source.scope, self.name))
                 sources += self.remove_exchange(source)
+                self._end_delays(source)
 
     # -- queues
 
@@ -240,6 +270,10 @@ class Definitions(Topology):
             self._refuse_mirror(queue)
         if is_link(queue.name):
             self._refuse_link(queue)
+        if is_delay(queue.name):
+            raise ResourceLocked(
+                f"queue '{queue.name}' in vhost '{self.name}' holds messages that wait: no client uses it"
+            )
         if queue.exclusive and queue.owner is not owner:
             self._locked(queue)
 
@@ -270,7 +304,7 @@ class Definitions(Topology):
         exclusive queue goes to the first connection that declares it. Raises NotFound (passive),
         ResourceLocked, PreconditionFailed, AccessRefused.
         """
-        if passive and name in self.queues and (follows(self.queues[name]) or is_link(name)):
+        if passive and name in self.queues and (follows(self.queues[name]) or is_internal(name)):
             return self.queues[name]
         if passive:
             looked_at = self.queue(name, owner=owner)
@@ -306,12 +340,12 @@ class Definitions(Topology):
         return made
 
     def _check_room(self, name: str) -> None:
-        """Raises PreconditionFailed if the virtual host has as many queues as it may. Link queues of
-        federation are not clients'."""
-        most = self.directory.limit(VHOST_LIMITS, self.name, "max-queues")
+        """Raises PreconditionFailed if the virtual host has as many queues as it may. The broker's own do not
+        count."""
+        most = None if is_direct_reply(name) else self.directory.limit(VHOST_LIMITS, self.name, "max-queues")
         if most is None or len(self.queues) < most:
             return
-        if sum([not is_link(queue) for queue in self.queues]) >= most:
+        if sum([not (is_internal(queue) or is_direct_reply(queue)) for queue in self.queues]) >= most:
             raise PreconditionFailed(
                 f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) is reached"
             )
@@ -474,7 +508,7 @@ class Definitions(Topology):
         self, source: Exchange, target: Queue | Exchange, key: str, arguments: Arguments | None
     ) -> Scope:
         checked = _checked(arguments)
-        check_binding_arguments(source.type, checked)
+        check_binding(source.routes_as, key, checked)
         binding = Binding(source, target, key, checked)
         self.reconnecting.used(source)
         self.reconnecting.used(target)

@@ -40,13 +40,20 @@ class DeadRoute(NamedTuple):
 
 
 class _Letter(NamedTuple):
-    """A dead letter: the original entry, the new message, the size of its largest header frame, and its
-    target queues."""
+    """A dead letter: the original entry, the new message, the size of its largest header frame, its target
+    queues, how long these delay it, and its own expiration once its delay is over."""
 
     entry: Entry
     made: bytes
     largest: int
     queues: tuple[Queue, ...]
+    delay: int
+    expiration: int | None
+
+
+def _alike(letter: _Letter) -> tuple[Envelope, tuple[Queue, ...], int, int | None]:
+    """Of letters that go in one run."""
+    return letter.entry[1], letter.queues, letter.delay, letter.expiration
 
 
 DeadRoutes = Mapping[tuple[RuledQueue, int, int], PublishRoute]
@@ -84,6 +91,21 @@ class Enqueueing(Definitions):
         history = self.history
         if route.generation != self.generation:
             route = self.renewed(route)
+        if route.delay:
+            held, others = route.divided()
+            waits = self.publish(
+                held, raws, persistent=persistent, channel=channel, largest_frame=largest_frame,
+                producer=producer, first_tag=first_tag, expiration=route.delay, priority=priority,
+                blind=blind, path=path, origin=origin,
+            )  # fmt: skip
+            if not others.queues:
+                return waits
+            done = self.publish(
+                others, raws, persistent=persistent, channel=channel, largest_frame=largest_frame,
+                producer=producer, first_tag=first_tag, expiration=expiration, priority=priority,
+                blind=blind, path=path, origin=origin,
+            )  # fmt: skip
+            return Published(max(waits.need, done.need), done.accepted)
         if not route.groups:
             if producer is not None and history.ledger_wanted and raws:
                 history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
@@ -258,7 +280,7 @@ class Enqueueing(Definitions):
             self.removals.left -= work_of(letter.largest, len(letter.made), copies)
             self.removals.copies += max(1, copies)
             letters.append(letter)
-        for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
+        for (envelope, queues, _, _), group in groupby(letters, _alike):
             run = list(group)
             gone = self._publish_letters(queue, exchange.name, envelope, queues, run) if queues else 0
             moved += [letter.entry for letter in run[:gone]]
@@ -270,6 +292,8 @@ class Enqueueing(Definitions):
     ) -> _Letter | None:
         """The dead letter of a message, with its target queues; this death counts for cycles. None: the route
         look-up is in progress."""
+        if queue.rules.by_due:
+            return self._make_released(queue, exchange, entry, whole)
         made, largest = self._dead_lettered(queue, entry, said)
         route = self._dead_route(queue, entry, exchange, self._dead_key(queue, entry[1]), made, whole)
         if route is None:
@@ -277,7 +301,14 @@ class Enqueueing(Definitions):
         queues = route.queues
         if shut := self.removals.format.cycles(made, [queue.name for queue in queues], said):
             queues = tuple(queue for queue in queues if queue.name not in shut)
-        return _Letter(entry, made, largest, queues)
+        return _Letter(entry, made, largest, queues, route.delay, None)
+
+    def _make_released(self, queue: RuledQueue, exchange: str, entry: Entry, whole: bool) -> _Letter | None:
+        """A message of a delay queue, whose time has come, as its exchange routes it. None: the route look-up
+        is in progress."""
+        made, largest, expiration = self.removals.format.released(entry[2])
+        route = self._dead_route(queue, entry, exchange, entry[1].routing_key, made, whole)
+        return None if route is None else _Letter(entry, made, largest, route.queues, 0, expiration)
 
     def _dead_lettered(self, queue: RuledQueue, entry: Entry, said: str) -> tuple[bytes, int]:
         """The message as a dead letter, and the size of its largest header frame."""
@@ -294,7 +325,7 @@ class Enqueueing(Definitions):
         removals = self.removals
         known = self.known_routes.get((queue, entry[1].epoch, entry[0]))
         if known is not None and (known.exchange, known.routing_key) == (exchange, key):
-            return self._one_off(exchange, key, known.queues)
+            return self._one_off(exchange, key, known.queues, delay=known.delay)
         search = removals.searches.pop(queue, None)
         wanted = (entry[1].epoch, entry[0], exchange, key)
         if search is None or search.wanted != wanted:
@@ -313,7 +344,7 @@ class Enqueueing(Definitions):
         """The route of a dead letter, by its headers if they matter."""
         form, route = self.removals.format, (yield from self.find_inner(exchange, key))
         if route.needs_headers or form.has_copies(raw):
-            route = yield from self.find_by_headers(exchange, key, form.headers(raw), inner=True)
+            route = yield from self.find_by_headers(exchange, key, form.headers(raw), raw, inner=True)
         return route
 
     def _dead_key(self, queue: RuledQueue, envelope: Envelope) -> str:
@@ -329,9 +360,12 @@ class Enqueueing(Definitions):
         run: list[_Letter],
     ) -> int:
         """Publish dead letters of one envelope to `queues`. Returns how many of the first were accepted."""
+        if queue.rules.by_due:
+            exchange = envelope.exchange
         route = PublishRoute(
-            exchange, self._dead_key(queue, envelope), queues, False, self.generation, one_off=True
-        )
+            exchange, self._dead_key(queue, envelope), queues, False, self.generation, one_off=True,
+            delay=run[0].delay,
+        )  # fmt: skip
         if (through := self.exchanges.get(exchange)) is not None:
             through.counts.publish += len(run)
         return self.publish(
@@ -340,6 +374,7 @@ class Enqueueing(Definitions):
             persistent=envelope.persistent,
             channel=envelope.channel,
             largest_frame=max(envelope.largest_frame, *(letter.largest for letter in run)),
+            expiration=run[0].expiration,
             priority=envelope.priority,
             blind=envelope.blind,
         ).accepted

@@ -29,7 +29,7 @@ from broker.model.queue.link import (
     push_name,
 )
 from broker.model.queue.queue import Queue
-from broker.model.routing.exchange import EVERYWHERE, Binding, Exchange, check_binding_arguments
+from broker.model.routing.exchange import EVERYWHERE, Binding, Exchange, check_binding
 from broker.model.routing.node_routes import NODES, parts_of
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import finish
@@ -139,7 +139,7 @@ def with_global_reply(vhost: VirtualHost, raw: bytes) -> bytes:
 def ask_for(vhost: VirtualHost, exchange: Exchange, queue: Queue, interest: Interest) -> Binding:
     """Bind the link queue. Raises PreconditionFailed for arguments that no binding may have."""
     key, arguments, path = interest
-    check_binding_arguments(exchange.type, arguments)
+    check_binding(exchange.routes_as, key, arguments)
     try:
         binding = Binding(exchange, queue, key, {**arguments, BY: list(path)})
     except UnsupportedValue as error:
@@ -262,6 +262,6 @@ def _routes(
             yield route, together
             together = []
         headers = form.headers(raw)
-        yield finish(vhost.find_by_headers(exchange.name, key, headers, inner=True, path=path)), [raw]
+        yield finish(vhost.find_by_headers(exchange.name, key, headers, raw, inner=True, path=path)), [raw]
     if together:
         yield route, together

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from broker.model.patterns import Matching
 from broker.model.policy import Policy
 from broker.model.queue.arguments import QueueRules, rules_of, value_fault
-from broker.model.queue.link import is_link
+from broker.model.queue.delays.delay_queue import is_internal
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import PEERS, Exchange
@@ -88,7 +88,7 @@ def _warn_of(host: Topology, policies: Mapping[str, Policy], kind: str, matching
 def apply_to_new(host: Topology, made: Queue | Exchange) -> None:
     """Apply the policies to a new queue or exchange of a serving virtual host. No route leads to it yet."""
     if isinstance(made, Queue):
-        if is_link(made.name):
+        if is_internal(made.name):
             return
         directory = host.shared.directory
         policy = directory.policy_for(host.name, made.name, QUEUES)
@@ -108,8 +108,8 @@ def policy_names(directory: Directory, queues: Sequence[Queue]) -> dict[Queue, s
 
 
 def _policy_of(queue: Queue, ranked: Sequence[Policy], matching: Matching) -> Policy | None:
-    """A link queue has none: its limits are its agent's."""
-    return None if is_link(queue.name) else _first_match(ranked, queue.name, matching)
+    """The broker's own queues have none: the limits of a link queue are its agent's."""
+    return None if is_internal(queue.name) else _first_match(ranked, queue.name, matching)
 
 
 def _first_match(ranked: Sequence[Policy], name: str, matching: Matching) -> Policy | None:

@@ -11,11 +11,13 @@ change clears the memo of routes and raises `generation`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.definition_octets import INDEX
 from broker.model.queue.arguments import rules_of
-from broker.model.queue.link import Path, is_link, node_of
+from broker.model.queue.delays.delay_queue import delay_name, delay_of, is_internal
+from broker.model.queue.link import Path, node_of
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import (
@@ -157,7 +159,7 @@ class Topology:
         whole name, else the queue of the node, here or by a link queue (`node_routes`)."""
         found = self.queues.get(key)
         if found is not None:
-            return None if is_link(key) else found
+            return None if is_internal(key) else found
         name, node = parts_of(key) if self.shared.node else (key, "")
         if not node:
             return None
@@ -233,24 +235,34 @@ class Topology:
         exchange: str,
         routing_key: str,
         headers: Mapping[str, object],
+        raw: bytes = b"",
         *,
         inner: bool = False,
         path: Path = (),
     ) -> Steps[PublishRoute]:
         """The route of one message by its headers, needed for a headers exchange or for keys in `CC` and
-        `BCC`. Not put into the memo. `inner`: as in `find_inner`; `path`: as in `find_arrival`."""
+        `BCC`. Not put into the memo. `raw`: the message. `inner`: as in `find_inner`; `path`: as in
+        `find_arrival`."""
         source = self._existing(exchange) if inner else self._publishable(exchange)
         copies = copy_keys(headers)
         if not inner:
             self._note_use(source, (routing_key, *copies))
-        queues, _ = yield from self._reach(source, routing_key, headers, copies, path)
-        return self._one_off(exchange, routing_key, queues)
+        queues, _ = yield from self._reach(source, routing_key, headers, copies, path, raw)
+        return self._one_off(exchange, routing_key, queues, delay=delay_of(headers))
 
     def _one_off(
-        self, exchange: str, routing_key: str, queues: Iterable[Queue], needs_headers: bool = False
+        self,
+        exchange: str,
+        routing_key: str,
+        queues: Iterable[Queue],
+        needs_headers: bool = False,
+        *,
+        delay: int = 0,
     ) -> PublishRoute:
         alive = tuple(queue for queue in queues if not queue.deleted)
-        return PublishRoute(exchange, routing_key, alive, needs_headers, self.generation, one_off=True)
+        return PublishRoute(
+            exchange, routing_key, alive, needs_headers, self.generation, one_off=True, delay=delay
+        )
 
     def _note_use(self, source: Exchange, keys: Sequence[str]) -> None:
         """Note that a client publishes to these by name. The memo is empty when a node begins to serve, so
@@ -265,7 +277,7 @@ class Topology:
         """Look up a stale route again. A one-off route keeps its queues that still exist."""
         if not route.one_off:
             return self.route(route.exchange, route.routing_key)
-        return self._one_off(route.exchange, route.routing_key, route.queues)
+        return self._one_off(route.exchange, route.routing_key, route.queues, delay=route.delay)
 
     def _existing(self, name: str) -> Exchange:
         exchange = self.exchanges.get(name)
@@ -279,6 +291,35 @@ class Topology:
             raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.name}'")
         return exchange
 
+    def _delays(self, exchange: Exchange, headers: Mapping[str, object]) -> Queue | None:
+        """The delay queue, if a message with these headers has to wait."""
+        return self.queues.get(delay_name(exchange.name)) if delay_of(headers) else None
+
+    def delayed(self, exchange: Exchange) -> int:
+        """Messages that wait at a delayed-message exchange."""
+        queue = self.queues.get(delay_name(exchange.name)) if exchange.delays else None
+        return 0 if queue is None else queue.total_count
+
+    def _targets(
+        self, exchange: Exchange, keys: Sequence[str], headers: Mapping[str, object], path: Path, raw: bytes
+    ) -> Steps[list[Queue | Exchange]]:
+        """What the bindings of one exchange select, or its delay queue for a message that has to wait."""
+        targets: list[Queue | Exchange] = []
+        if exchange.delays and (delays := self._delays(exchange, headers)) is not None:
+            targets.append(delays)
+        elif exchange.name == "":
+            named = (self.named(key, path) for key in keys)
+            targets += [queue for queue in named if queue is not None]
+        elif exchange.name != NODES:
+            if exchange.one_key:
+                keys = exchange.keys(keys, headers, partial(self.shared.removals.format.property_of, raw))
+            for key in keys:
+                for steps, bindings in exchange.matcher.match(key, headers):
+                    targets += [binding.target for binding in bindings]
+                    self.looked += steps
+                    yield steps + len(bindings)
+        return targets
+
     def _reach(
         self,
         source: Exchange,
@@ -286,6 +327,7 @@ class Topology:
         headers: Mapping[str, object] | None,
         copies: Sequence[str] = (),
         path: Path = (),
+        raw: bytes = b"",
     ) -> Steps[tuple[tuple[Queue, ...], bool]]:
         """The queues reached from `source`, each once, across cycles of exchanges; and whether headers
         decide.
@@ -294,7 +336,7 @@ class Topology:
         neither the routing key nor `copies` match anything, an exchange forwards to its alternate exchange,
         if that exists (as in RabbitMQ). Queues of federation nodes on the `path` are left out.
         """
-        keys = (routing_key, *copies)
+        keys: Sequence[str] = (routing_key, *copies)
         queues: dict[Queue, None] = {}
         seen = {source.name}
         leaving = self.shared.leaving
@@ -305,16 +347,7 @@ class Topology:
             if headers is None and exchange.by_headers:
                 needs_headers = True
                 continue
-            targets: list[Queue | Exchange] = []
-            if exchange.name == "":
-                named = (self.named(key, path) for key in keys)
-                targets += [queue for queue in named if queue is not None]
-            elif exchange.name != NODES:
-                for key in keys:
-                    for steps, bindings in exchange.matcher.match(key, headers or {}):
-                        targets += [binding.target for binding in bindings]
-                        self.looked += steps
-                        yield steps + len(bindings)
+            targets = yield from self._targets(exchange, keys, headers or {}, path, raw)
             if self.forwards and exchange.name in self.forwards:
                 targets = forwarded(self.forwards[exchange.name], targets, path)
             if not targets and exchange.alternate in self.exchanges and exchange.alternate != PEERS:

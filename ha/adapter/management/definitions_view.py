@@ -18,7 +18,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from broker.model.octets import as_octets, is_unicode
-from broker.model.queue.link import is_link
+from broker.model.queue.delays.delay_queue import is_internal
 from broker.model.queue.queue import Queue
 from ha.adapter import codes
 from ha.adapter.management.directory_changes import directory_of
@@ -38,7 +38,7 @@ def definitions_of(
 ) -> dict[str, Any]:
     """One answer, of all virtual hosts. `args`: `start` (0), `as_of` (none), `whole` (False: in pieces).
 
-    Built-in exchanges, exclusive queues and link queues of federation are left out, and bindings to these.
+    Built-in exchanges, exclusive queues and the broker's own queues are left out, and bindings to these.
     """
     if (refusal := not_serving(vhosts, status)) is not None:
         return refusal.answer()
@@ -81,7 +81,7 @@ def _bindings(exchanges: list[Exchange]) -> Iterator[Binding]:
 
 
 def _is_kept(queue: Queue) -> bool:
-    return not queue.exclusive and not is_link(queue.name)
+    return not queue.exclusive and not is_internal(queue.name)
 
 
 def _exchange(exchange: Exchange) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def test_an_export_of_rabbitmq_comes_over_and_what_does_not_is_said(nodes: Clust
     code, _, err = command(nodes, "import", "two", str(FIXTURE), "--strict")
     assert code == 2
     last = err.splitlines()[-1]
-    assert ": 6 kinds of things" in last and last.endswith("(definitions-unsupported)")
+    assert ": 5 kinds of things" in last and last.endswith("(definitions-unsupported)")
     assert exported(nodes, "two") == before
     code, out, err = command(nodes, "import", "two", str(FIXTURE), "--quorum-as-classic")
     assert code == 1, "one exchange is there with other arguments"

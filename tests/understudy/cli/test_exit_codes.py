@@ -28,8 +28,9 @@ ROOT = Path(__file__).parents[3]
 PAPER = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
 
 GROUPS = {
-    "definitions": ("export", "import"), "vhost": ("list", "add", "delete"),
-    "user": ("list", "add", "delete", "password", "tags"), "permission": ("list", "set", "clear"),
+    "definitions": ("export", "import"), "vhost": ("list", "add", "limit", "delete"),
+    "user": ("list", "add", "delete", "password", "tags", "limit"),
+    "permission": ("list", "set", "clear", "list-topic", "set-topic", "clear-topic"),
     "policy": ("list", "set", "clear"), "quarantine": ("list", "show", "republish"),
     "agent": ("install", "metadata"), "deploy": ("list", "show"),
     "ledger": ("check", "compact", "prune", "convert"),
@@ -41,7 +42,8 @@ EACH = [[name] for name in _COMMANDS] + [[name, inner] for name in GROUPS for in
 NODE = [
     ["status"], ["status", "--expect", "standalone"], ["ready"], ["query"], ["ping"],
     ["definitions", "export"], ["vhost", "list"], ["user", "list"], ["permission", "list"],
-    ["policy", "list"], ["replicate", "--list"], ["federate", "list"],
+    ["policy", "list"], ["policy", "list", "--operator"], ["permission", "list-topic"],
+    ["replicate", "--list"], ["federate", "list"],
     ["federate", "trace", "amq.topic", "k"], ["federate", "trace", "--net", "amq.topic", "k"],
     ["federate", "map"], ["declare", "queue", "q"], ["get", "q"], ["publish", "q", "x"], ["list", "queues"],
     ["purge", "q", "--yes"], ["close", "--of", "nobody"],
@@ -50,7 +52,9 @@ NODE = [
 REFUSED = [
     ["status", "--expect", "ready"], ["demote"], ["switchover"], ["replicate", "--stop", "none"],
     ["vhost", "delete", "none"], ["user", "delete", "none"], ["permission", "clear", "none"],
-    ["policy", "clear", "none"], ["federate", "trace", "none", "k"],
+    ["policy", "clear", "none"], ["policy", "clear", "none", "--operator"],
+    ["vhost", "limit", "/", "--clear"], ["permission", "clear-topic", "none", "amq.topic"],
+    ["federate", "trace", "none", "k"],
     ["purge", "none", "--yes"], ["get", "none"], ["publish", "none", "x"], ["move", "none", "none"],
     ["close", "none"], ["delete", "queue", "none"], ["delete", "exchange", "none"],
     ["delete", "binding", "amq.topic", "none"], ["declare", "exchange", "amq.none"],
@@ -63,7 +67,10 @@ REFUSED = [
 UNREACHABLE = [
     *NODE, ["trace"], ["promote"], ["demote"], ["switchover"], ["replicate", "127.0.0.1:1", "orders"],
     ["definitions", "import", "{definitions}"], ["vhost", "add", "new"], ["user", "delete", "joe"],
-    ["user", "tags", "joe"], ["permission", "set", "joe", ".*", ".*", ".*"],
+    ["user", "tags", "joe"], ["user", "limit", "joe", "--clear"],
+    ["vhost", "limit", "/", "--max-queues", "1"],
+    ["permission", "set-topic", "joe", "amq.topic", ".*", ".*"],
+    ["permission", "set", "joe", ".*", ".*", ".*"],
     ["policy", "set", "all", ".*", '{"max-length": 1}'],
     ["federate", "upstream", "hub", "--addresses", "127.0.0.1:1", "--login", "net"],
     ["federate", "agent", "--exchange", "x", "--upstream", "hub"],

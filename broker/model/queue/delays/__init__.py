@@ -1,0 +1,1 @@
+"""What a delayed-message exchange keeps until its time comes."""
