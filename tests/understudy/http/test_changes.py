@@ -137,6 +137,19 @@ def test_each_change_holds_after_a_failover(caplog: pytest.LogCaptureFixture) ->
     assert not any("secret" in line for line in lines)
 
 
+def test_a_delayed_message_waits_at_its_exchange() -> None:
+    async def script(to: Doors) -> None:
+        arguments = {"x-delayed-type": "fanout"}
+        declared = {"type": "x-delayed-message", "durable": True, "arguments": arguments}
+        assert (await to.ask("PUT", X, declared))[0] == 201
+        message = {"routing_key": "", "payload": "later", "payload_encoding": "string",
+                   "properties": {"headers": {"x-delay": 60_000}}}  # fmt: skip
+        assert await to.ask("POST", f"{X}/publish", message) == (200, {"routed": True})
+        assert (await to.ask("GET", X))[1]["messages_delayed"] == 1
+
+    visit(a_pair(), script)
+
+
 def test_a_connection_is_closed_with_the_reason_of_a_header() -> None:
     pair = a_pair()
     client = Client("c", pair[0], pair.now)

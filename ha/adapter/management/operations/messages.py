@@ -185,7 +185,7 @@ def publish(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]
     if not route.queues:
         place.check_published(exchange, key)
     if route.needs_headers or framed.checked.copies:
-        route = yield from place.find_by_headers(exchange, key, headers_of(framed.raw))
+        route = yield from place.find_by_headers(exchange, key, headers_of(framed.raw), framed.raw)
     _count(asker, exchange, routed=bool(route.queues))
     accepted, need = yield from _published(broker, asker, route, framed)
     routed = bool(route.queues) and accepted

@@ -21,6 +21,9 @@ _EXCHANGE: dict[str, Column[Exchange]] = {
     "message_stats": lambda exchange, view: (
         exchange_stats(exchange.counts, view) if exchange.counts.publish or exchange.counts.routed else ABSENT
     ),
+    "messages_delayed": lambda exchange, view: (
+        view.node.vhosts[exchange.vhost].delayed(exchange) if exchange.delays else ABSENT
+    ),
     "name": lambda exchange, view: exchange.name,
     "policy": lambda exchange, view: ABSENT if exchange.ruled_by is None else exchange.ruled_by.name,
     "type": lambda exchange, view: exchange.type.value,
