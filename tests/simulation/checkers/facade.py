@@ -40,6 +40,7 @@ from tests.simulation.checkers.messages.expiry import Dating, Expiry18
 from tests.simulation.checkers.messages.ledgers import Ledgers29
 from tests.simulation.checkers.messages.no_loss import check_no_loss_1
 from tests.simulation.checkers.messages.rules import Rules18
+from tests.simulation.checkers.messages.shifts import Shifts1and7
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.primary.cold_start import ColdStarts12
 from tests.simulation.checkers.primary.compatibility import Compatibility4
@@ -52,6 +53,7 @@ from tests.simulation.checkers.records import Promotion, Records, Register
 from tests.simulation.clients.mover import Mover
 from tests.simulation.clients.registrar import Registrar
 from tests.simulation.clients.rule_user import RuleUser
+from tests.simulation.clients.shifter import Shifter
 from tests.simulation.clients.workload import Publisher
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import entries, queues_of
@@ -77,7 +79,7 @@ class Checkers:
         self, clock: Clock, plan: Plan, machines: Sequence[Machine], journal: Journal,
         publishers: Mapping[str, Publisher], movers: Mapping[str, Mover],
         rule_users: Sequence[RuleUser], register: Register | None, registrar: Registrar,
-        asked: Mapping[str, float],
+        asked: Mapping[str, float], shifters: Sequence[Shifter],
     ) -> None:  # fmt: skip
         self.clock = clock
         self.plan = plan
@@ -96,6 +98,7 @@ class Checkers:
         )
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
+        self.shifts = Shifts1and7(shifters, journal)
         links = LinkEnds(clock)
         self.promotions = Promotions11and19(
             machines, self.records, journal, links, plan.timing, follows_silence=by_itself
@@ -250,6 +253,7 @@ class Checkers:
         self.temporaries.quiet(primary, self.clock.now, self.troubles.cut)
         self.events.quiet(primary, backups)
         self.transactions.look(primary, quiet=True)
+        self.shifts.look(primary)
         self.rules.quiet(primary, self.clock.now)
         for name, queue in sorted(queues_of(primary).items()):
             held = entries(queue)[:DEQUEUES]
@@ -286,6 +290,7 @@ class Checkers:
         self.counts["acked messages that came back"] = self.acked.checked
         self.counts["commits looked into"] = self.transactions.commits
         self.counts["transactions looked into"] = self.transactions.checked
+        self.counts["moved messages looked into"] = self.shifts.checked
         self.counts["messages under rules looked into"] = self.rules.checked
         self.counts["messages whose time was over"] = self.expiry.checked
         self.counts["dead letters looked into"] = self.rules.deaths.checked
@@ -324,3 +329,4 @@ class Checkers:
         if how == "cold":
             self.journal.cold_start()
         self.transactions.look(promotion.machine)
+        self.shifts.look(promotion.machine)

@@ -20,6 +20,7 @@ from tests.simulation.clients.rule_plan import (
     draw_patient_user,
     draw_rule_users,
 )
+from tests.simulation.clients.shifter_plan import ShifterPlan, draw_shifters
 from tests.simulation.clients.topology import Topology, draw_alternates, draw_internal, draw_topology
 from tests.simulation.faults.plan import (
     FaultPlan,
@@ -267,6 +268,7 @@ class Plan:
     rules: tuple[RulePlan, ...]
     faults: tuple[FaultPlan, ...]
     movers: tuple[MoverPlan, ...] = ()
+    shifters: tuple[ShifterPlan, ...] = ()
     pacemaker: PacemakerPlan = field(default_factory=PacemakerPlan)
     trespassers: tuple[TrespasserPlan, ...] = ()
     registrar: float = 0.0
@@ -361,6 +363,7 @@ def draw_plan(seed: int) -> Plan:
             Random(f"{seed}/faults"), authority=authority, nodes=nodes, all_durable=topology.all_durable
         ),
         movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
+        shifters=draw_shifters(Random(f"{seed}/shifters"), cut_every=apart),
         pacemaker=draw_pacemaker(Random(f"{seed}/pacemaker"), nodes=nodes),
         trespassers=_trespassers(Random(f"{seed}/trespassers"), topology),
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
@@ -383,7 +386,7 @@ def draw_plan(seed: int) -> Plan:
 
 def _forced(plan: Plan, rng: Random) -> Plan:
     """Without those who go by all that they were ever answered: a force may undo some of it."""
-    return replace(plan, movers=(), registrar=0.0, faults=draw_force(rng, plan.faults))
+    return replace(plan, movers=(), shifters=(), registrar=0.0, faults=draw_force(rng, plan.faults))
 
 
 def _watched(plan: Plan, rng: Random) -> Plan:

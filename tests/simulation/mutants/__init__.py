@@ -15,6 +15,7 @@ from tests.simulation.mutants import (
     epochs,
     events,
     lease,
+    moves,
     pacemaker,
     pair,
     promotion,
@@ -32,6 +33,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *pacemaker.MUTANTS, *pair.MUTANTS,
     *promotion.MUTANTS,
     *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
-    *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS,
+    *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS, *moves.MUTANTS,
     *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS,
 )  # fmt: skip
