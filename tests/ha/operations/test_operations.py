@@ -142,6 +142,24 @@ def test_messages_are_got_in_each_mode() -> None:
     assert [m["payload"] for m in done(pair, "get", name="q", count=10)["messages"]] == [octets["payload"]]
 
 
+def test_a_published_message_waits_at_a_delayed_message_exchange() -> None:
+    pair = a_pair()
+    done(pair, "declare-queue", name="q", durable=True)
+    arguments = {"x-delayed-type": "direct"}
+    done(pair, "declare-exchange", name="later", type="x-delayed-message", durable=True, arguments=arguments)
+    done(pair, "bind", source="later", destination="q", routing_key="k")
+    message = {"exchange": "later", "routing_key": "k", "payload": "late"}
+    properties = {"headers": {"x-delay": 500}, "delivery_mode": 2}
+    assert done(pair, "publish", **message, properties=properties) == {"routed": True}
+    (inner,) = set(pair[0].running.vhost.queues) - {"q"}
+    for command in ("delete-queue", "purge", "get"):
+        assert refused(pair, command, name=inner).startswith("405 RESOURCE_LOCKED"), command
+    assert refused(pair, "move", name=inner, to="q").startswith("405 RESOURCE_LOCKED")
+    assert not done(pair, "get", name="q")["messages"]
+    pair.run(0.6)
+    assert [m["payload"] for m in done(pair, "get", name="q")["messages"]] == ["late"]
+
+
 def test_a_large_message_needs_a_limit() -> None:
     pair = Pair(1)
     pair.start()

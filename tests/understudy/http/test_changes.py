@@ -75,6 +75,8 @@ def test_each_change_holds_after_a_failover(caplog: pytest.LogCaptureFixture) ->
         assert await status("PUT", "/api/vhosts/other", {"description": "d", "tags": "a,b"}) == 201
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         assert await status("PUT", "/api/permissions/%2F/ann", everything) == 201
+        assert await status("PUT", "/api/permissions/%2F/guest", everything) == 204
+        assert await status("PUT", "/api/permissions/none/guest", everything) == 400
         policy = {"pattern": "^p", "definition": {"max-length": 9}, "priority": "1", "apply-to": "queues"}
         assert await status("PUT", "/api/policies/%2F/lim", policy, user=("ann", "secret")) == 201
         assert await status("PUT", "/api/policies/other/lim", policy, user=("ann", "secret")) == 403

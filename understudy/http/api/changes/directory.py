@@ -15,7 +15,7 @@ from broker.security.topic_permissions import TOPICAL, topic_name
 from understudy.definitions.entries import entry_of
 from understudy.definitions.parse import UserDefinition
 from understudy.http.answers import bad
-from understudy.http.api.changes.answered import delete, listing, missing, operate, put
+from understudy.http.api.changes.answered import created, delete, listing, missing, operate, put
 from understudy.http.api.changes.fields import Fields, whole
 from understudy.http.room import Call, Rights, Route
 
@@ -23,6 +23,7 @@ _SHA256 = "rabbit_password_hashing_sha256"
 _MOST = 100
 """Users in one deletion."""
 _LARGEST = 32 * 1024
+_EVERYTHING = ".*"
 
 
 def routes() -> Iterable[Route]:
@@ -110,7 +111,17 @@ async def _delete_users(call: Call) -> web.Response:
 async def _put_permission(call: Call) -> web.Response:
     fields = Fields(await call.body())
     value = {what: fields.text(what) for what in ("configure", "write", "read")}
-    return await put(call, "permission", call.part("vhost"), call.part("name"), value)
+    vhost, user = call.part("vhost"), call.part("name")
+    if set(value.values()) == {_EVERYTHING} and await _is_configured(call, user, vhost):
+        return created(False)
+    return await put(call, "permission", vhost, user, value)
+
+
+async def _is_configured(call: Call, user: str, vhost: str) -> bool:
+    """Whether it is a user of the configuration, who may do everything in each virtual host. Tools grant
+    themselves what they have."""
+    found = [line["name"] for line in await listing(call, "users") if line.get("configured")]
+    return user in found and vhost in [line["name"] for line in await listing(call, "vhosts")]
 
 
 async def _put_topic_permission(call: Call) -> web.Response:
