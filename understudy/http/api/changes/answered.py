@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from broker.model.vhost.directory import PERMISSION
 from understudy import codes
 from understudy.http.answers import Refused
 from understudy.http.room import Call
@@ -14,6 +15,7 @@ from understudy.shared.codes import Coded
 
 _STATUSES = {403: 403, 404: 404, 506: 503, 530: 403}
 """By AMQP's reply code. All others are 400, as in RabbitMQ."""
+_BAD = 400
 _UNAVAILABLE = ("node-not-serving", "operations-busy", "change-unsure")
 """Codes of refusals that may be answered otherwise by another node, or later."""
 
@@ -34,11 +36,21 @@ async def listing(call: Call, kind: str) -> list[dict[str, Any]]:
 
 
 async def put(call: Call, kind: str, vhost: str, name: str, value: dict[str, Any]) -> web.Response:
-    """Put an entry of the directory. 201 if it is new, else 204. Raises Refused."""
-    answer = await operate(call, "define", changes=[_change("put", kind, vhost, name, value)])
+    """Put an entry of the directory. 201 if it is new, else 204. Raises Refused, with 404 if there is no such
+    virtual host; as in RabbitMQ, not for a permission."""
+    try:
+        answer = await operate(call, "define", changes=[_change("put", kind, vhost, name, value)])
+    except Refused as refused:
+        if refused.status == _BAD and vhost and kind != PERMISSION and not await _is_there(call, vhost):
+            raise missing(f"vhost {vhost!a:.300}") from None
+        raise
     if answer.get("changed"):
         call.changed(f"put {kind}", vhost=vhost, name=name)
     return created(bool(answer.get("created")))
+
+
+async def _is_there(call: Call, vhost: str) -> bool:
+    return vhost in [line["name"] for line in await listing(call, "vhosts")]
 
 
 async def delete(call: Call, kind: str, vhost: str, name: str) -> web.Response:

@@ -98,10 +98,13 @@ async def _delete_user(call: Call) -> web.Response:
 
 
 async def _delete_users(call: Call) -> web.Response:
-    """All of them or none. Those that are not there count as deleted."""
+    """All of them or none: refused if one is not there, as in RabbitMQ."""
     users = Fields(await call.body()).words("users")
     if not 0 < len(users) <= _MOST:
         raise bad(f"users must be a list of 1 to {_MOST} names")
+    known = [line["name"] for line in await listing(call, "users")]
+    if unknown := [name for name in users if name not in known]:
+        raise bad(f"there is no user {unknown[0]!a:.300}")
     changes = [{"action": "delete", "kind": "user", "vhost": "", "name": name} for name in users]
     await operate(call, "define", changes=changes)
     call.changed("delete users", names=", ".join(users))
@@ -172,6 +175,8 @@ async def _put_parameter(call: Call) -> web.Response:
 
 
 async def _delete_parameter(call: Call) -> web.Response:
+    if call.part("component") not in _COMPONENTS:
+        raise missing(f"component {call.part('component')!a:.100}")
     return await delete(call, _component(call), call.part("vhost"), call.part("name"))
 
 

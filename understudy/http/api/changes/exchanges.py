@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from understudy.http.answers import Refused
 from understudy.http.api.changes.answered import created, operate
 from understudy.http.api.changes.fields import Fields, whole
 from understudy.http.room import Call, Route
@@ -20,6 +21,7 @@ _LARGEST = 16 * 1024 * 1024
 """Octets of the body of a request that publishes."""
 _NUMBERS = ("delivery_mode", "priority", "timestamp")
 _DEFAULT = "amq.default"
+_BAD, _NOT_FOUND = 400, 404
 
 
 def routes() -> Iterable[Route]:
@@ -58,13 +60,22 @@ async def _publish(call: Call) -> web.Response:
         key: whole(key, value) if key in _NUMBERS else value
         for key, value in fields.table("properties").items()
     }
-    answer = await operate(
-        call, "publish", vhost=call.part("vhost"), exchange="" if name == _DEFAULT else name,
+    try:
+        answer = await _published(call, "" if name == _DEFAULT else name, fields, properties)
+    except Refused as refused:
+        if refused.status == _NOT_FOUND:  # RabbitMQ: it is the message that is wrong
+            raise Refused(_BAD, refused.said) from None
+        raise
+    call.changed("publish", **_place(call), routed=answer["routed"])
+    return web.json_response({key: answer[key] for key in ("routed", "rejected") if key in answer})
+
+
+async def _published(call: Call, exchange: str, fields: Fields, properties: dict[str, Any]) -> dict[str, Any]:
+    return await operate(
+        call, "publish", vhost=call.part("vhost"), exchange=exchange,
         routing_key=fields.any("routing_key"), payload=fields.text("payload"),
         payload_encoding=fields.text("payload_encoding", "string"), properties=properties,
     )  # fmt: skip
-    call.changed("publish", **_place(call), routed=answer["routed"])
-    return web.json_response({key: answer[key] for key in ("routed", "rejected") if key in answer})
 
 
 async def _bind(kind: str, call: Call) -> web.Response:
@@ -75,7 +86,8 @@ async def _bind(kind: str, call: Call) -> web.Response:
     )  # fmt: skip
     if answer["created"]:
         call.changed("bind", **_ends(call, kind), key=answer["properties_key"])
-    at = f"{call.request.rel_url.raw_path}/{quote(answer['properties_key'], safe='~')}"
+    # Relative, as RabbitMQ's: Terraform's provider takes the key from behind the first slash.
+    at = f"{quote(call.part('destination'), safe='')}/{quote(answer['properties_key'], safe='~')}"
     return web.Response(status=201, headers={"Location": at})
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from broker.model.vhost.directory import LIMITS, LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
 from understudy.http.answers import bad
-from understudy.http.api.changes.answered import delete, listing, missing, put
+from understudy.http.api.changes.answered import delete, listing, put
 from understudy.http.api.changes.fields import Fields
 from understudy.http.room import Call, Rights, Route
 
@@ -31,7 +31,8 @@ async def _put_vhost_limit(call: Call) -> web.Response:
     limit, value = await _wanted(call, VHOST_LIMITS)
     vhost = call.part("vhost")
     known = await _vhost_limits(call, vhost)
-    return await put(call, VHOST_LIMITS, vhost, LIMITS_NAME, known | {limit: value})
+    await put(call, VHOST_LIMITS, vhost, LIMITS_NAME, known | {limit: value})
+    return web.Response(status=204)
 
 
 async def _delete_vhost_limit(call: Call) -> web.Response:
@@ -42,7 +43,8 @@ async def _delete_vhost_limit(call: Call) -> web.Response:
 async def _put_user_limit(call: Call) -> web.Response:
     limit, value = await _wanted(call, USER_LIMITS)
     user = call.part("user")
-    return await put(call, USER_LIMITS, "", user, await _user_limits(call, user) | {limit: value})
+    await put(call, USER_LIMITS, "", user, await _user_limits(call, user) | {limit: value})
+    return web.Response(status=204)
 
 
 async def _delete_user_limit(call: Call) -> web.Response:
@@ -61,9 +63,9 @@ async def _wanted(call: Call, kind: str) -> tuple[str, int]:
 
 
 async def _without(call: Call, kind: str, vhost: str, name: str, known: dict[str, Any]) -> web.Response:
-    """Delete the limit of the path from those that are set."""
+    """Delete the limit of the path from those that are set, if it is. 204 in any case, as in RabbitMQ."""
     if call.part("limit") not in known:
-        raise missing(f"limit {call.part('limit')!a:.60} there")
+        return web.Response(status=204)
     rest = {key: value for key, value in known.items() if key != call.part("limit")}
     if not rest:
         return await delete(call, kind, vhost, name)

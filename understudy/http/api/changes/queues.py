@@ -11,7 +11,7 @@ from aiohttp import web
 from understudy.http.answers import bad
 from understudy.http.api.changes.answered import created, operate
 from understudy.http.api.changes.fields import Fields
-from understudy.http.room import Call, Route
+from understudy.http.room import Call, Rights, Route
 
 _QUEUE = "/api/queues/{vhost}/{name}"
 _KEEP, _TAKE = "ack_requeue_true", "ack_requeue_false"
@@ -27,6 +27,7 @@ def routes() -> Iterable[Route]:
         Route("POST", f"{_QUEUE}/get", _get),
         Route("POST", f"{_QUEUE}/move", _move),
         Route("POST", f"{_QUEUE}/actions", _act),
+        Route("POST", "/api/rebalance/queues", _rebalance, Rights.ADMINISTRATOR),
     )
 
 
@@ -90,6 +91,12 @@ async def _act(call: Call) -> web.Response:
     if Fields(await call.body()).text("action") not in _ACTIONS:
         raise bad(f"action must be one of {', '.join(_ACTIONS)}")
     await operate(call, "find-queue", vhost=call.part("vhost"), name=call.part("name"))
+    return web.Response(status=204)
+
+
+async def _rebalance(call: Call) -> web.Response:
+    """Of the leaders of queues in a cluster. Here one node serves all queues."""
+    await call.body()
     return web.Response(status=204)
 
 
