@@ -191,5 +191,28 @@ def test_last_values(channel: Any) -> None:
     for value, why in (("", '"empty"'), (1, "{unacceptable_type,signedint}")):
         with refused(406, f"invalid arg 'x-last-value-key' for queue '' in vhost '/': {why}"):
             private(channel.connection.channel(), **{"x-last-value-key": value})
-    with refused(406, "of a queue with priorities"):
+    with refused(406, "of a queue with x-max-priority"):
         private(channel.connection.channel(), **{"x-last-value-key": "stock", "x-max-priority": 2})
+
+
+def test_message_groups(connect: Callable[..., Any], channel: Any, connection: Any) -> None:
+    """Not in RabbitMQ: messages with one value of a header go to one consumer, in order, until it ends."""
+    queue, one, two = private(channel, **{"x-message-group": "order"}), Got(), Got()
+    other = connection.channel()
+    for consumer, got in ((channel, one), (other, two)):
+        consumer.basic_qos(prefetch_count=2)
+        consumer.basic_consume(queue, got)
+    for body in (b"a1", b"b1", b"a2", b"a3", b"b2", b"a4"):
+        publish(channel, queue, body, headers={"order": body[:1].decode()})
+    wait_until(connection, lambda: len(one) + len(two) == 4)
+    assert sorted((one.bodies, two.bodies)) == [[b"a1", b"a2"], [b"b1", b"b2"]]
+    first, second = (one, two) if one.bodies[0] == b"a1" else (two, one)
+    (channel if first is one else other).basic_ack(first[1][0].delivery_tag, multiple=True)
+    assert first.wait(connection, 4).bodies == [b"a1", b"a2", b"a3", b"a4"] and len(second) == 2
+    leaves, stays = (channel, other) if first is one else (other, channel)
+    stays.basic_ack(second[1][0].delivery_tag, multiple=True)
+    leaves.close()
+    second.wait(connection, 4)
+    assert [(body, method.redelivered) for method, _, body in second[2:]] == [(b"a3", True), (b"a4", True)]
+    with refused(406, "of a queue with x-max-priority"):
+        private(connection.channel(), **{"x-message-group": "order", "x-max-priority": 2})

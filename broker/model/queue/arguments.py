@@ -51,6 +51,10 @@ class QueueRules:
     """None: a message keeps its own routing key."""
     last_value_key: str | None = None
     """The header, or else the property, of which only the newest message for each value is kept."""
+    group: str | None = None
+    """The header, or else the property, by which messages are in groups."""
+    shared_groups: bool = False
+    """A group has its consumer only while that holds messages of it."""
     max_priority: int | None = None
     """1 to 255. None: no priorities."""
     delivery_limit: int | None = None
@@ -171,6 +175,7 @@ def _level(value: object) -> str | None:
 
 BROWSE = "x-browse"
 LAST_VALUE = "x-last-value-key"
+GROUP, SHARED_GROUPS = "x-message-group", "x-message-group-shared"
 """Of our own, of consumers and of queues, as in Qpid."""
 
 QUEUE_TYPES = ("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue")
@@ -200,6 +205,8 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     ),
     REPLICATE: _level,
     LAST_VALUE: _header,
+    GROUP: _header,
+    SHARED_GROUPS: _boolean,
 }
 
 WHOLE_NUMBERS = frozenset((
@@ -243,8 +250,9 @@ def fault_of(arguments: Arguments) -> tuple[str, str] | None:
             return key, f": {fault}"
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         return "x-dead-letter-routing-key", ": routing_key_but_no_dlx_defined"
-    if LAST_VALUE in arguments and "x-max-priority" in arguments:
-        return LAST_VALUE, " of a queue with priorities"
+    kinds = [key for key in (LAST_VALUE, GROUP, "x-max-priority") if key in arguments]
+    if len(kinds) > 1:
+        return kinds[0], f" of a queue with {kinds[1]}"
     type_ = str(arguments.get("x-queue-type", "classic")).removeprefix("rabbit_").removesuffix("_queue")
     for key in sorted(_FOREIGN[type_].intersection(arguments)):
         return key, f" of queue type {type_}"
@@ -294,6 +302,8 @@ def rules_of(arguments: Arguments) -> QueueRules:
         dead_letter_routing_key=(
             None if exchange is None else _text_of(arguments, "x-dead-letter-routing-key")
         ),
+        group=_text_of(arguments, GROUP),
+        shared_groups=arguments.get(SHARED_GROUPS) is True,
         last_value_key=_text_of(arguments, LAST_VALUE),
         max_priority=None if priorities is None else max(1, priorities),  # as in RabbitMQ
         delivery_limit=None if returns is None or returns < 0 else returns,

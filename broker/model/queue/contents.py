@@ -12,6 +12,7 @@ import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,11 +28,12 @@ from broker.model.queue.arguments import QueueRules, rules_of
 from broker.model.queue.backlog import WINDOW, Backlog
 from broker.model.queue.consumer import Browsers, Consumers
 from broker.model.queue.delays.due_ready import DueReady
-from broker.model.queue.last_value import LastValueReady
+from broker.model.queue.keyed.last_value import LastValueReady
+from broker.model.queue.keyed.message_groups import GroupedReady
 from broker.model.queue.message_run import Overflow, as_runs
 from broker.model.queue.priority_ready import PriorityReady
 from broker.model.queue.ready_after import Ready
-from broker.model.queue.removals import Removals
+from broker.model.queue.removals import MessageFormat, Removals
 from broker.model.queue.replica import ReplicaContents
 from broker.model.queue.requeueing import Returning
 from broker.model.queue.returns import Returns
@@ -66,6 +68,10 @@ seq_of = itemgetter(0)
 
 def epoch_of(entry: Entry) -> int:
     return entry[1].epoch
+
+
+def _value(form: MessageFormat, name: str, raw: bytes) -> object:
+    return form.value(raw, name)
 
 
 class QueueContents:
@@ -201,11 +207,12 @@ class QueueContents:
             return PriorityReady(self.rules.max_priority)
         if self.rules.by_due:
             return DueReady()
-        key = self.rules.last_value_key
-        if key is None:
-            return deque()
-        form = self.removals.format
-        return LastValueReady(lambda raw: form.value(raw, key))
+        form, key, group = self.removals.format, self.rules.last_value_key, self.rules.group
+        if key is not None:
+            return LastValueReady(partial(_value, form, key))
+        if group is not None:
+            return GroupedReady(partial(_value, form, group), shared=self.rules.shared_groups)
+        return deque()
 
     # -- rules
 

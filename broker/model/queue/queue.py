@@ -21,7 +21,9 @@ from broker.model.queue.consumer import Consumer
 from broker.model.queue.contents import Dying, Mode, QueueContents, epoch_of, seq_of
 from broker.model.queue.dispatch import dispatch_to_many
 from broker.model.queue.freeing import PIECE, stretches
-from broker.model.queue.last_value import LastValueReady
+from broker.model.queue.keyed.group_dispatch import dispatch_groups
+from broker.model.queue.keyed.last_value import LastValueReady
+from broker.model.queue.keyed.message_groups import GroupedReady
 from broker.model.queue.put_back import put_back
 from broker.model.queue.removals import AT_ONCE, DROPPED_AT_ONCE, HAND, OCTETS_AT_ONCE
 from broker.model.queue.returns import Returns
@@ -103,6 +105,9 @@ class Queue(QueueContents):
         ready, consumers = self.ready, self.consumers
         if not ready or not consumers or self.mode is not Mode.ACTIVE or self.returning is not None:
             return 0
+        if isinstance(ready, GroupedReady) and not self.rules.single_active:
+            sent, self._turn = dispatch_groups(self, ready, consumers, self._turn)
+            return sent
         if len(consumers) > 1 and not self.rules.single_active:
             sent, self._turn = dispatch_to_many(self, consumers, self._turn)
         else:
@@ -126,6 +131,18 @@ class Queue(QueueContents):
             elif emptied:
                 self.removals.resume(self)
         return sent
+
+    def set_aside_expired(self, entry: Entry) -> bool:
+        """A message just taken from `ready` whose time is over is not delivered, but removed. Returns whether
+        it is one."""
+        if not self.timed or not self.is_over(entry):
+            return False
+        if self.sized:
+            self.ready_octets -= self._octets([entry])
+        self._hold([entry])
+        self._add_dying([entry], Reason.EXPIRED)
+        self.removals.touch(self)
+        return True
 
     def _refill(self) -> None:
         """Refill `ready` from the backlog."""
@@ -173,6 +190,8 @@ class Queue(QueueContents):
         if self.returning is not None:
             return None
         self.settle()
+        if isinstance(self.ready, GroupedReady):
+            return self._pop_of_group(self.ready, no_ack=no_ack)
         taken: list[Entry] = []
         while self.ready and not taken:
             taken = self.take_ready(1)
@@ -187,6 +206,23 @@ class Queue(QueueContents):
         (entry,) = taken
         if self.sized:
             self.ready_octets -= self._octets(taken)
+        if no_ack:
+            self._leave([entry], Reason.ACKED)
+        else:
+            self._hold([entry])
+        return entry
+
+    def _pop_of_group(self, ready: GroupedReady, *, no_ack: bool) -> Entry | None:
+        """basic.get: the oldest message of a group that no consumer has."""
+        while (entry := ready.take_for(None, no_ack=no_ack)) is not None:
+            if not self.set_aside_expired(entry):
+                break
+        if self.watched:
+            self.removals.touch(self)
+        if entry is None:
+            return None
+        if self.sized:
+            self.ready_octets -= self._octets([entry])
         if no_ack:
             self._leave([entry], Reason.ACKED)
         else:
@@ -243,6 +279,11 @@ class Queue(QueueContents):
             self.drop_replaced()
         if self.consumers or self.browsers:
             self.schedule()
+
+    def consumer_left(self, consumer: Consumer) -> None:
+        """One of the consumers has ended."""
+        if isinstance(self.ready, GroupedReady):
+            self.ready.leave(consumer)
 
     def resume_delivery(self) -> None:
         """All `returning` messages are ready again: resume delivery."""
@@ -546,6 +587,8 @@ class Queue(QueueContents):
         except KeyError:
             raise InternalError(f"queue '{self.name}': a message was settled that is not unacked") from None
         self.unacked_count -= len(entries)
+        if isinstance(self.ready, GroupedReady) and self.ready.settled(entries):
+            self.schedule()
 
     def _leave(self, entries: list[Entry], reason: Reason) -> None:
         """Record a removal in history. `entries` are no longer in `ready` or `_unacked`."""
@@ -573,6 +616,9 @@ class Queue(QueueContents):
         """Remove everything in `ready`, but not the backlog. Large containers are freed in later ticks."""
         ready, self.ready = self.ready, self._nothing_ready()
         levels = [ready] if isinstance(ready, deque) else ready.levels
+        if isinstance(ready, GroupedReady):
+            ready.clear()
+            self.ready = ready
         for level in filter(None, levels):
             much = len(level) > PIECE and not (self._other_epochs or self.returns)
             if not much or (ranges := stretches(level)) is None:

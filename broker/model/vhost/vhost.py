@@ -67,7 +67,8 @@ class VirtualHost(Enqueueing):
             return
         queue.consumers.remove(consumer)
         self.expiries.used(queue)
-        if queue.consumers and (queue.consumers.ranked or queue.rules.single_active):
+        queue.consumer_left(consumer)
+        if queue.consumers and (queue.consumers.ranked or queue.rules.single_active or queue.rules.group):
             queue.schedule()  # what waited for this one
         if queue.auto_delete and not queue.consumers and not queue.deleted and self.serving:
             self.end_left(queue, Reason.QUEUE_UNUSED)

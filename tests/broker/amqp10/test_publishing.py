@@ -309,3 +309,17 @@ def test_an_alarm_stops_the_reading_from_publishers_only() -> None:
     world.broker.disk.free = lambda: 1000
     world.pass_time(60)
     assert not publisher.connection.paused_reading
+
+
+def test_the_group_id_is_that_of_a_queue_with_groups() -> None:
+    """It is the property `app-id` of 0-9-1."""
+    world = world10()
+    world.open().call(1, "queue.declare", queue="q", arguments={"x-message-group": "app-id"})
+    talker = Talker(world)
+    talker.send(talker.sender("q"), *[Message(body=body, group_id=body[:1]) for body in ("a1", "b1", "a2")])
+    one, two = (talker.receiver("q", credit=credit, name=f"r{credit}") for credit in (1, 5))
+    found = [[message.body for _, message in talker.received(link)] for link in (one, two)]
+    assert found == [["a1"], ["b1"]]
+    one.flow(1)
+    talker.turn()
+    assert [message.body for _, message in talker.received(one)] == ["a2"]

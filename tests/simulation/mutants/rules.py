@@ -9,7 +9,8 @@ from broker.model.history.history import History
 from broker.model.history.records import Entry, id_of
 from broker.model.queue.arguments import NO_RULES
 from broker.model.queue.contents import QueueContents
-from broker.model.queue.last_value import LastValueReady, key_of
+from broker.model.queue.keyed.last_value import LastValueReady
+from broker.model.queue.keyed.sorted_ready import key_of
 from broker.model.queue.queue import Queue
 from broker.model.values import Reason
 from broker.model.vhost import policies, vhosts
@@ -118,7 +119,7 @@ def _silently(activate: Any) -> Any:
 
 def _every_value(put: Any) -> Any:
     def broken(self: LastValueReady, entry: Entry) -> None:
-        self._by_id[id_of(entry)] = entry, None
+        self._by_id[id_of(entry)] = entry
 
     return broken
 

@@ -12,7 +12,7 @@ from broker.amqp091.codec.named_value import value_of
 from broker.model.history.history import History
 from broker.model.history.records import Dequeue, EnqueueRun, Entry
 from broker.model.queue.consumer import Consumer
-from broker.model.queue.last_value import key_of
+from broker.model.queue.keyed.sorted_ready import key_of
 from broker.model.queue.queue import Queue
 from broker.model.values import Reason
 from broker.model.vhost.vhost import VirtualHost

@@ -1,0 +1,1 @@
+"""Queues that know their messages by a key: last values, and message groups."""
