@@ -10,9 +10,12 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.authorization import demand
+from broker.errors import InternalError
 from broker.heartbeat import Heartbeat
 from broker.model.statistics import Counts
+from broker.security.access import Door
 from broker.security.authenticator import Login
+from broker.security.certificate_user import EXTERNAL, user_of
 from broker.security.tickets import Ticket
 from understudy.shared.text import origin, shown
 
@@ -214,6 +217,29 @@ class Connection(ABC):
             return found
         self.login = found
         return None
+
+    @property
+    def offers_external(self) -> bool:
+        """Whether the client may log in by its certificate: not where peers show those of nodes."""
+        if not self.settings.external or not self.peer.tls or self.peer.door is Door.PEERS:
+            return False
+        return self.certificate is not None
+
+    @property
+    def certified_user(self) -> str:
+        """The user that the client's certificate names; empty for none."""
+        return user_of(self.certificate or b"", self.settings.external)
+
+    def log_in_by_certificate(self, name: str) -> Answer:
+        """Check a login by SASL EXTERNAL. `name`: the `certified_user`."""
+        peer, self.mechanism = self.peer, EXTERNAL
+        login = Login(
+            name, "", peer.host, peer.loopback, peer.tls, EXTERNAL, self.protocol, certified=True
+        )  # fmt: skip
+        found = self.broker.logins.ask(login, self.login_answered, self.now)
+        if isinstance(found, Ticket):
+            raise InternalError("a certificate was checked like a password")
+        return found
 
     def withdraw_login(self) -> None:
         """The connection ends: cancel the login check."""

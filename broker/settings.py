@@ -23,6 +23,9 @@ class BrokerSettings:
     product_version: str = "3.13.7"
     users: tuple[User, ...] = field(default_factory=default_users)
     allow_plain_without_tls: bool = False
+    external: str = ""
+    """Where a client's certificate names its user (`certificate_user.SOURCES`); "": SASL EXTERNAL is not
+    offered."""
     frame_max: int = 131072
     frame_max_before_login: int = 8192
     channel_max: int = 2047

@@ -30,7 +30,15 @@ from understudy.shared.amqp10.framing import (
     SASL_HEADER,
     Numbers,
 )  # fmt: skip
-from understudy.shared.amqp10.sasl import AUTH, LARGEST_FRAME, MECHANISMS, initial_response, outcome
+from understudy.shared.amqp10.sasl import (
+    AUTH,
+    EXTERNAL,
+    LARGEST_FRAME,
+    PLAIN,
+    initial_response,
+    mechanisms,
+    outcome,
+)
 from understudy.shared.text import short
 
 if TYPE_CHECKING:
@@ -208,7 +216,7 @@ class Amqp10Connection(Amqp10Host):
         wanted = SASL_HEADER if self.step is Amqp10Step.SASL_HEADER else AMQP_HEADER
         if header == wanted:
             if self.step is Amqp10Step.SASL_HEADER:
-                self.send(SASL_HEADER, MECHANISMS)
+                self.send(SASL_HEADER, mechanisms(self._mechanisms))
                 self.step = Amqp10Step.SASL_INIT
             else:
                 self.step = Amqp10Step.OPEN
@@ -224,12 +232,20 @@ class Amqp10Connection(Amqp10Host):
         end = framing.whole(buf, at, SASL, LARGEST_FRAME)
         if end:
             try:
-                response = initial_response(buf, at, end)
+                mechanism, response = initial_response(buf, at, end, self._mechanisms)
             except Fault:
                 self.send(outcome(AUTH))
                 raise
-            entry.login(self, response)
+            if mechanism == EXTERNAL:
+                self.claimed = self.certified_user
+                entry.answered(self, self.log_in_by_certificate(self.claimed))
+            else:
+                entry.login(self, response)
         return end
+
+    @property
+    def _mechanisms(self) -> tuple[str, ...]:
+        return (PLAIN, EXTERNAL) if self.offers_external else (PLAIN,)
 
     def login_answered(self, answer: Answer, now: float) -> None:
         self.now, self.login = now, None

@@ -62,6 +62,8 @@ class Login:
     mechanism: str = "PLAIN"
     protocol: str = "amqp091"
     """For counting: `amqp091`, `amqp10` or `http`."""
+    certified: bool = False
+    """A certificate of the clients' authority has proved the name, and there is no password."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -122,6 +124,8 @@ class Authenticator:
             f"Login was refused using authentication mechanism {login.mechanism}."
             " For details see the broker logfile."
         )
+        if login.certified:
+            return self._certified(login, refused)
         if not (login.loopback or login.tls or self._allow_plain):
             refused.cause = "from another machine passwords need TLS, or auth.allow_plain_without_tls"
             return refused
@@ -142,6 +146,20 @@ class Authenticator:
             self._wrong.move_to_end(digest)
             return refused
         return Check(digest, target, login.password)
+
+    def _certified(self, login: Login, refused: LoginRefused) -> Identity | LoginRefused:
+        """The pair's own users log in by password only: an authority of clients decides nothing about
+        nodes."""
+        user = self._users.get(login.name) or (self._stored(login.name) if login.name else None)
+        if not login.name:
+            refused.cause = "its certificate names no user, or several (auth.external)"
+        elif user is None or user.tags & {HA, WITNESS}:
+            refused.cause = "its certificate names no user of this broker"
+        elif user.loopback_only and not login.loopback:
+            refused.cause = "this user may log in from loopback only; add another user"
+        else:
+            return self._identity(user)
+        return refused
 
     def remember(self, check: Check, matched: bool) -> None:
         """Store the result of a check."""

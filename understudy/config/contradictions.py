@@ -152,6 +152,8 @@ def _of_tls(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "tls.key", "is needed with tls.certificate"
     if tls.certificate is None and (tls.key or tls.ca or tls.client_ca):
         yield "tls.certificate", "is needed with the other files of the section"
+    if settings.auth.external != "off" and tls.client_ca is None:
+        yield "tls.client_ca", "is needed for auth.external: it decides which certificates name users"
     if isinstance(ha.witness, TlsHostPort) and tls.certificate is not None and tls.ca is None:
         yield "tls.ca", "is needed for a witness over TLS: this node checks the certificate there by it"
     if broker.http_tls and broker.http is None:

@@ -419,6 +419,9 @@ class AuthSection(_Section):
     """False: without TLS, passwords are accepted from loopback only. True: also on a network that you trust.
     Not needed with TLS. The same rule applies to `ha.password` towards the source of `understudy
     replicate`."""
+    external: Literal["off", "distinguished_name", "common_name", "dns", "email", "uri"] = "off"
+    """Where the certificate of a client names its user, for SASL EXTERNAL, without a password: the subject,
+    its common name, or the only subject alternative name of a kind. Needs `tls.client_ca`."""
 
 
 class LedgerSection(_Section):

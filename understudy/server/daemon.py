@@ -263,6 +263,7 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         product_version=broker.product_version,
         users=users_of(settings),
         allow_plain_without_tls=settings.auth.allow_plain_without_tls,
+        external="" if settings.auth.external == "off" else settings.auth.external,
         frame_max=broker.frame_max,
         channel_max=broker.channel_max,
         consumer_max_per_channel=broker.consumer_max_per_channel,

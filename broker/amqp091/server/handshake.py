@@ -18,6 +18,7 @@ from broker.authorization import Access
 from broker.errors import AmqpError, CommandInvalid, ConnectionForced, LoginRefused, NotAllowed
 from broker.hooks import Hold, Refusal
 from broker.security.access import Claim, refusal
+from broker.security.certificate_user import EXTERNAL
 from understudy.shared.text import short
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Handshake:
         if data[:8] == PROTOCOL_HEADER:
             self.step = HandshakeStep.START_OK
             settings = self._connection.settings
-            self._connection.send(_start(settings))
+            self._connection.send(_start(settings, self._mechanisms))
             return 8
         if PROTOCOL_HEADER.startswith(data):
             return 0
@@ -106,11 +107,20 @@ class Handshake:
         claimed = properties.get("capabilities")
         connection.capabilities = claimed if isinstance(claimed, dict) else {}
         mechanism = arguments["mechanism"]
-        self._name, password = credentials(mechanism, arguments["response"])
+        if mechanism == EXTERNAL and connection.offers_external:
+            self._name = connection.certified_user
+            self.answered(connection.log_in_by_certificate(self._name))
+            return
+        self._name, password = credentials(mechanism, arguments["response"], self._mechanisms)
         self.step = HandshakeStep.CHECKING
         answer = connection.log_in(self._name, password, mechanism)
         if answer is not None:
             self.answered(answer)
+
+    @property
+    def _mechanisms(self) -> str:
+        """Those that work here: EXTERNAL only with a client's certificate."""
+        return f"{MECHANISMS} {EXTERNAL}" if self._connection.offers_external else MECHANISMS
 
     def answered(self, answer: Answer) -> None:
         """The login has an answer; the client's input has waited for it. Raises the AMQP error that ends the
@@ -245,10 +255,10 @@ def foreign_protocol(data: bytes) -> str:
 
 
 @lru_cache(16)
-def _start(settings: BrokerSettings) -> bytes:
+def _start(settings: BrokerSettings, mechanisms: str) -> bytes:
     """Cached: the same for every client."""
     return encode_frame(
-        0, "connection.start", version_major=0, version_minor=9, mechanisms=MECHANISMS, locales="en_US",
+        0, "connection.start", version_major=0, version_minor=9, mechanisms=mechanisms, locales="en_US",
         server_properties=server_properties(settings),
     )  # fmt: skip
 

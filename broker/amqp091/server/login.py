@@ -42,10 +42,10 @@ MECHANISMS = " ".join(_PARSERS)
 """The list in connection.start."""
 
 
-def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
+def credentials(mechanism: str, response: bytes, offered: str = MECHANISMS) -> tuple[str, str]:
     """User and password. Raises CommandInvalid for another mechanism, SyntaxError_ for a malformed
     response."""
     parse = _PARSERS.get(mechanism)
     if parse is None:
-        raise CommandInvalid(f"mechanism {mechanism[:40]!r} is not supported, only {MECHANISMS}")
+        raise CommandInvalid(f"mechanism {mechanism[:40]!r} is not supported, only {offered}")
     return parse(response)

@@ -6,6 +6,10 @@ import pytest
 
 pytest.importorskip("proton")
 
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from proton import Delivery, Event, Message
 
 from broker.hooks import Applicant, Hold, Hooks, Refusal
@@ -13,7 +17,10 @@ from broker.peer import Peer
 from broker.security.access import Door
 from tests.broker.amqp091.wire import ManualGate, World
 from tests.broker.amqp10.wire import Octets, Talker, detached, world10
+from tests.broker.stored import permission, user
+from tests.tls import Authority
 from understudy.shared.amqp10.framing import AMQP_HEADER, SASL_HEADER
+from understudy.shared.amqp10.sasl import AUTH, OK, frame, mechanisms, outcome
 
 
 class Gatekeeper(Hooks):
@@ -56,6 +63,21 @@ def test_a_wrong_password_fails_in_sasl_and_is_never_logged() -> None:
     assert talker.transport.condition.name == "amqp:unauthorized-access"
     assert any("login refused for user 'guest'" in line for line in world.logged)
     assert not any("sesame" in line for line in world.logged)
+
+
+@pytest.mark.parametrize("name", ["alice", "bob"])
+def test_a_certificate_names_the_user(tmp_path: Path, name: str) -> None:
+    pem = Path(Authority(tmp_path).signed("client", common_name=name).certificate).read_bytes()
+    der = x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
+    world = world10(external="common_name")
+    world.vhost.shared.change_directory([user(), permission()])
+    client = Octets(world, Peer("10.0.0.9", 40000, loopback=False, tls=True, shown=lambda: der))
+    client.raw(SASL_HEADER)
+    offered = client.take()
+    assert offered == SASL_HEADER + mechanisms(("PLAIN", "EXTERNAL")) and offered.endswith(b"\x08EXTERNAL")
+    client.raw(frame(b"\x00\x53\x41\xc0\x0b\x01\xa3\x08EXTERNAL"))
+    assert client.take() == outcome(OK if name == "alice" else AUTH)
+    assert client.connection.user == ("alice" if name == "alice" else "")
 
 
 def test_the_pairs_own_user_is_no_application() -> None:

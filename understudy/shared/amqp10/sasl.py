@@ -1,9 +1,12 @@
-"""SASL in AMQP 1.0 (part 5, 5.3): mechanisms out, init in, outcome out. Only PLAIN, as in 0-9-1.
+"""SASL in AMQP 1.0 (part 5, 5.3): mechanisms out, init in, outcome out. Only PLAIN, and EXTERNAL by a
+certificate.
 
 The engine's own SASL supports PLAIN for servers only with a system library.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from understudy.shared.amqp10.conditions import DECODE, NOT_IMPLEMENTED, Fault
 from understudy.shared.amqp10.framing import SASL
@@ -12,6 +15,7 @@ from understudy.shared.amqp10.types import DecodeError, Described, Symbol, read
 LARGEST_FRAME = 4096
 """Octets. The 512 of the standard would exclude long passwords."""
 OK, AUTH, TEMPORARY = 0, 1, 4
+PLAIN, EXTERNAL = "PLAIN", "EXTERNAL"
 _INIT = 0x41
 
 
@@ -20,7 +24,11 @@ def frame(body: bytes) -> bytes:
     return (8 + len(body)).to_bytes(4, "big") + bytes((2, SASL, 0, 0)) + body
 
 
-MECHANISMS = frame(b"\x00\x53\x40\xc0\x0b\x01\xe0\x08\x01\xa3\x05PLAIN")
+def mechanisms(names: Sequence[str]) -> bytes:
+    """A sasl-mechanisms frame, of at most 200 octets."""
+    symbols = b"".join([bytes((len(name),)) + name.encode() for name in names])
+    array = b"\xe0" + bytes((len(symbols) + 2, len(names))) + b"\xa3" + symbols
+    return frame(b"\x00\x53\x40\xc0" + bytes((len(array) + 1, 1)) + array)
 
 
 def outcome(code: int) -> bytes:
@@ -28,8 +36,8 @@ def outcome(code: int) -> bytes:
     return frame(b"\x00\x53\x44\xc0\x03\x01\x50" + bytes((code,)))
 
 
-def initial_response(buf: bytes, at: int, end: int) -> bytes:
-    """The response to PLAIN in the complete sasl-init frame from `at` to `end`. Raises Fault."""
+def initial_response(buf: bytes, at: int, end: int, offered: Sequence[str]) -> tuple[str, bytes]:
+    """The mechanism and response in the complete sasl-init frame from `at` to `end`. Raises Fault."""
     start = at + buf[at + 4] * 4
     try:
         value, stop = read(buf, start, end)
@@ -45,8 +53,12 @@ def initial_response(buf: bytes, at: int, end: int) -> bytes:
     mechanism, response = [*fields, None, None][:2]
     if not isinstance(mechanism, Symbol):
         raise Fault(DECODE, "sasl-init without a mechanism")
-    if mechanism != "PLAIN":
-        raise Fault(NOT_IMPLEMENTED, f"mechanism {mechanism[:40]!r} is not supported, only PLAIN")
+    if mechanism not in offered:
+        raise Fault(
+            NOT_IMPLEMENTED, f"mechanism {mechanism[:40]!r} is not supported, only {' '.join(offered)}"
+        )
+    if mechanism == EXTERNAL:
+        return EXTERNAL, b""
     if not isinstance(response, bytes):
         raise Fault(DECODE, "sasl-init without an initial response")
-    return response
+    return PLAIN, response
