@@ -98,7 +98,7 @@ class Screen:
         return found
 
     def faults(self) -> list[str]:
-        """What the browser has complained of since the last call: errors of scripts, violations of the policy."""
+        """What the browser complains of since the last call: errors of scripts, breaches of the policy."""
         return [
             entry["message"]
             for entry in self.driver.get_log("browser")

@@ -17,6 +17,7 @@ export function Chart({label, times, lines, unit = (it) => String(it), height = 
 
   useEffect(() => {
     const draw = () => {
+      if (!box.current) return;
       plot.current?.destroy();
       plot.current = new uPlot(optionsOf(lines, unit, box.current.clientWidth, height), dataOf(times, lines), box.current);
     };

@@ -23,7 +23,7 @@ export function useDialogHost() {
   const confirm = (options) => form(options);
   const close = () => setOpen(null);
   const host = html`
-    ${open && html`<Dialog key=${open.title} ...${open} close=${close} notify=${notify} />`}
+    ${open && html`<${Dialog} key=${open.title} ...${open} close=${close} notify=${notify} />`}
     <div class="notices" role="status" aria-live="polite">
       ${notices.map((each) => html`<p key=${each.id} class="notice ${each.tone}">${plain(each.text)}</p>`)}
     </div>`;

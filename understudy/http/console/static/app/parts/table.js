@@ -121,14 +121,17 @@ function Tools({chosen, noun, total, all, hint}) {
     </div>`;
 }
 
+const kindOf = (column) => (column.isNumber ? "num" : column.label ? "" : "act");
+
 /** A plain table. Without `onSort` its heads are text. On a phone each row is a card. */
 export function Table({rows, columns, rowKey, refresh, label, sort, onSort}) {
   const head = (column) => {
     const key = typeof column.sort === "string" ? column.sort : column.key;
-    if (!onSort || column.sort === false) return html`<th scope="col" class=${column.isNumber ? "num" : ""}>${column.label}</th>`;
+    if (!column.label) return html`<td class="act"></td>`;
+    if (!onSort || column.sort === false) return html`<th scope="col" class=${kindOf(column)}>${column.label}</th>`;
     const isOn = sort.sort === column.key || sort.sort === key;
     const state = isOn ? (sort.isReversed ? "descending" : "ascending") : "none";
-    return html`<th scope="col" class=${column.isNumber ? "num" : ""} aria-sort=${state}>
+    return html`<th scope="col" class=${kindOf(column)} aria-sort=${state}>
       <button type="button" class="sorter" onClick=${() => onSort(isOn ? sort.sort : key)}>${column.label}</button></th>`;
   };
   return html`
@@ -138,10 +141,10 @@ export function Table({rows, columns, rowKey, refresh, label, sort, onSort}) {
         <tbody>${rows.map((row, at) => html`
           <tr key=${rowKey ? rowKey(row) : at}>${columns.map((column, place) => {
             const inside = column.render ? column.render(row, refresh) : reach(row, column.key);
-            const kind = column.isNumber ? "num" : "";
+            const kind = kindOf(column);
             return place === 0
               ? html`<th scope="row" class=${kind} data-label=${column.label}>${inside}</th>`
-              : html`<td class=${kind} data-label=${column.label}>${inside}</td>`;
+              : html`<td class=${kind} data-label=${column.label}><div>${inside}</div></td>`;
           })}</tr>`)}</tbody>
       </table>
     </div>`;

@@ -66,7 +66,7 @@ function Of({kind, of, label, names, choices, canChange}) {
 
 function Nodes() {
   const {data, error} = usePolled("nodes");
-  const rows = (data ?? []).flatMap((node) => [
+  const rows = (data ?? []).filter((node) => node.mem_limit !== undefined).flatMap((node) => [
     {node: node.name, what: "Memory", used: octets(node.mem_used), limit: octets(node.mem_limit), isOver: node.mem_alarm},
     {node: node.name, what: "Free disk", used: octets(node.disk_free), limit: `at least ${octets(node.disk_free_limit)}`, isOver: node.disk_free_alarm},
     {node: node.name, what: "Open files", used: count(node.fd_used), limit: count(node.fd_total)},

@@ -32,7 +32,6 @@ export function Users() {
   const columns = [
     {key: "name", label: "Name", render: (row) => html`<a href=${hrefOf("users", row.name)}>${named(row.name)}</a>`},
     {key: "tags", label: "Tags", sort: (row) => tagsOf(row).join(), render: (row) => html`<${Tags} of=${row} />`},
-    {key: "password_hash", label: "Password", sort: false, render: (row) => (row.password_hash === "" ? "none" : "set")},
   ];
   return html`
     <${Title} actions=${serves(status) && html`<button type="button" class="button" onClick=${add}>Add a user</button>`}>Users</${Title}>

@@ -19,7 +19,6 @@ const COLUMNS = [
   {key: "messages", label: "Total", sort: "messages", isNumber: true, render: (row) => count(row.messages)},
   {key: "incoming", label: "In", sort: "message_stats.publish_details.rate", isNumber: true, render: (row) => rate(row.message_stats?.publish_details?.rate ?? 0)},
   {key: "deliver", label: "Out", sort: "message_stats.deliver_get_details.rate", isNumber: true, render: (row) => rate(row.message_stats?.deliver_get_details?.rate ?? 0)},
-  {key: "ack", label: "Acked", sort: "message_stats.ack_details.rate", isNumber: true, render: (row) => rate(row.message_stats?.ack_details?.rate ?? 0)},
   {key: "consumers", label: "Consumers", sort: "consumers", isNumber: true, render: (row) => count(row.consumers)},
 ];
 
