@@ -27,6 +27,8 @@ from understudy.shared.addresses import HostPort
 
 LARGEST = 64 * 1024
 """Largest body of a command, in octets."""
+_OF_BROWSERS = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Referer", "Cookie")
+"""A POST of a page has at least the first of these."""
 
 
 class NodeFolders(NamedTuple):
@@ -158,9 +160,10 @@ class Call:
     async def ask(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
         return await self.room.ask(command, args)
 
-    async def body(self, largest: int = LARGEST) -> dict[str, Any]:
-        """The JSON object of the body; an empty body is an empty object. Raises Refused."""
-        self.check_type()
+    async def body(self, largest: int = LARGEST, *, named: bool = True) -> dict[str, Any]:
+        """The JSON object of the body; an empty body is an empty object. `named`: see `check_type`. Raises
+        Refused."""
+        self.check_type(named=named)
         try:
             async with asyncio.timeout(self.room.places.limits.body):
                 octets = await self.octets(largest)
@@ -186,12 +189,15 @@ class Call:
             raise bad("the body does not match its headers") from error
         return bytes(body)
 
-    def check_type(self) -> None:
+    def check_type(self, *, named: bool = True) -> None:
         """Require JSON as the content type of a POST. A page in a browser can send other types without
-        permission, but no other methods. Raises Refused."""
+        permission, but no other methods. `named` False: a program may call a body what it likes, as for
+        RabbitMQ. A browser always says from which page it posts. Raises Refused."""
         request = self.request
-        named = "Content-Type" in request.headers or request.body_exists
-        if not self.room.local and request.method == "POST" and named and request.content_type != JSON:
+        if not named and not any(header in request.headers for header in _OF_BROWSERS):
+            return
+        told = "Content-Type" in request.headers or request.body_exists
+        if not self.room.local and request.method == "POST" and told and request.content_type != JSON:
             raise Refused(415, codes.HTTP_NOT_JSON.say())
 
     def changed(self, what: str, **of: object) -> None:

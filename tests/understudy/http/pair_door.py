@@ -40,6 +40,10 @@ class Doors:
         for server, _ in self._servers.values():
             await server.close()
 
+    def origin(self, name: str) -> str:
+        """Of a page of that node."""
+        return f"http://{self._servers[name][1]}"
+
     async def run(self) -> None:
         while True:
             self.pair.step()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import TYPE_CHECKING
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote_from_bytes, unquote
 
 from broker.model.octets import as_octets
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.model.routing.exchange import Binding
 
 NO_KEY = "~"
@@ -28,3 +30,16 @@ def properties_key(binding: Binding) -> str:
         return key or NO_KEY
     digest = sha256(binding.key[2]).digest()[:_HASHED]
     return f"{key}{NO_KEY}{urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def with_name(bindings: Sequence[Binding], name: str) -> Binding | None:
+    """The one with this `properties_key`. Some clients put the key into a path as it is, so that it arrives
+    decoded once more: RabbitMQ takes that too."""
+    decoded = None
+    for binding in bindings:
+        key = properties_key(binding)
+        if key == name:
+            return binding
+        if unquote(key) == name:
+            decoded = binding
+    return decoded

@@ -11,7 +11,7 @@ from broker.model.routing.exchange import Binding, Exchange
 from broker.model.routing.publish_route import need_of
 from broker.model.values import ExchangeType
 from ha.adapter.management.operations.asker import Asker, asker_of
-from ha.adapter.management.operations.binding_key import properties_key
+from ha.adapter.management.operations.binding_key import properties_key, with_name
 from ha.adapter.management.operations.outcome import (
     FEW,
     Outcome,
@@ -166,9 +166,9 @@ def _find_binding(
         if (found := source.bindings.get(Binding(source, target, key, arguments).key)) is not None:
             return found
     else:
-        for binding in list(source.bindings.values()):
-            if binding.target is target and properties_key(binding) == named:
-                return binding
+        of_target = [binding for binding in source.bindings.values() if binding.target is target]
+        if (named_so := with_name(of_target, named)) is not None:
+            return named_so
         yield FEW + len(source.bindings)
     raise NotFound(f"no such binding between exchange '{source.name}' and '{target.name}'")
 

@@ -59,7 +59,7 @@ async def _delete(kind: str, call: Call) -> web.Response:
 
 
 async def _put_vhost(call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     tags = fields.words("tags") if fields.has("tags") else []
     about = {"description": fields.text("description", ""), "tags": tags}
     return await put(call, "vhost", "", call.part("name"), about)
@@ -73,7 +73,7 @@ async def _delete_vhost(call: Call) -> web.Response:
 
 
 async def _put_user(call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     tags, hashed = fields.words("tags"), ""
     if fields.has("password"):
         hashed = await asyncio.to_thread(hash_password, fields.text("password"))
@@ -99,7 +99,7 @@ async def _delete_user(call: Call) -> web.Response:
 
 async def _delete_users(call: Call) -> web.Response:
     """All of them or none: refused if one is not there, as in RabbitMQ."""
-    users = Fields(await call.body()).words("users")
+    users = Fields(await call.body(named=False)).words("users")
     if not 0 < len(users) <= _MOST:
         raise bad(f"users must be a list of 1 to {_MOST} names")
     known = [line["name"] for line in await listing(call, "users")]
@@ -112,7 +112,7 @@ async def _delete_users(call: Call) -> web.Response:
 
 
 async def _put_permission(call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     value = {what: fields.text(what) for what in ("configure", "write", "read")}
     vhost, user = call.part("vhost"), call.part("name")
     if set(value.values()) == {_EVERYTHING} and await _is_configured(call, user, vhost):
@@ -128,7 +128,7 @@ async def _is_configured(call: Call, user: str, vhost: str) -> bool:
 
 
 async def _put_topic_permission(call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     value: dict[str, Any] = {what: fields.text(what) for what in TOPICAL}
     name = topic_name(call.part("name"), fields.text("exchange"))
     return await put(call, TOPIC_PERMISSION, call.part("vhost"), name, value)
@@ -155,7 +155,7 @@ async def _delete_topic_permissions(call: Call) -> web.Response:
 
 
 async def _put_policy(kind: str, call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     definition = fields.any("definition")
     if not isinstance(definition, dict):
         raise bad("definition must be an object")
@@ -168,7 +168,7 @@ async def _put_policy(kind: str, call: Call) -> web.Response:
 
 
 async def _put_parameter(call: Call) -> web.Response:
-    value = Fields(await call.body(_LARGEST)).any("value")
+    value = Fields(await call.body(_LARGEST, named=False)).any("value")
     if not isinstance(value, dict):
         raise bad("value must be an object")
     return await put(call, _component(call), call.part("vhost"), call.part("name"), value)

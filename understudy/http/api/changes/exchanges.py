@@ -35,7 +35,7 @@ def routes() -> Iterable[Route]:
 
 
 async def _declare(call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     answer = await operate(
         call, "declare-exchange", **_place(call), type=fields.text("type", "direct"),
         durable=fields.truth("durable"), auto_delete=fields.truth("auto_delete"),
@@ -54,7 +54,7 @@ async def _delete(call: Call) -> web.Response:
 
 
 async def _publish(call: Call) -> web.Response:
-    fields = Fields(await call.body(_LARGEST))
+    fields = Fields(await call.body(_LARGEST, named=False))
     name = call.part("name")
     properties = {
         key: whole(key, value) if key in _NUMBERS else value
@@ -79,7 +79,7 @@ async def _published(call: Call, exchange: str, fields: Fields, properties: dict
 
 
 async def _bind(kind: str, call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     answer = await operate(
         call, "bind", **_ends(call, kind), routing_key=fields.text("routing_key", ""),
         arguments=fields.table("arguments"),

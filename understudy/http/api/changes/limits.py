@@ -57,7 +57,7 @@ async def _wanted(call: Call, kind: str) -> tuple[str, int]:
     limit, known = call.part("limit"), LIMITS[kind]
     if limit not in known:
         raise bad(f"the limit must be one of {', '.join(known)}")
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     fields.any("value")
     return limit, fields.number("value", 0)
 

@@ -32,7 +32,7 @@ def routes() -> Iterable[Route]:
 
 
 async def _declare(call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     answer = await operate(
         call, "declare-queue", vhost=call.part("vhost"), name=call.part("name"),
         durable=fields.truth("durable"), auto_delete=fields.truth("auto_delete"),
@@ -60,7 +60,7 @@ async def _purge(call: Call) -> web.Response:
 
 
 async def _get(call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     old = _KEEP if fields.truth("requeue", True) else _TAKE
     mode = fields.text("ackmode", old)
     limit = {"truncate": fields.number("truncate", 0)} if fields.has("truncate") else {}
@@ -76,7 +76,7 @@ async def _get(call: Call) -> web.Response:
 
 
 async def _move(call: Call) -> web.Response:
-    fields = Fields(await call.body())
+    fields = Fields(await call.body(named=False))
     there = {"to_vhost": fields.text("to_vhost")} if fields.has("to_vhost") else {}
     answer = await operate(
         call, "move", vhost=call.part("vhost"), name=call.part("name"), to=fields.text("to"),
@@ -88,7 +88,7 @@ async def _move(call: Call) -> web.Response:
 
 async def _act(call: Call) -> web.Response:
     """Of classic mirrored queues. Here each backup follows by itself, so there is nothing to do."""
-    if Fields(await call.body()).text("action") not in _ACTIONS:
+    if Fields(await call.body(named=False)).text("action") not in _ACTIONS:
         raise bad(f"action must be one of {', '.join(_ACTIONS)}")
     await operate(call, "find-queue", vhost=call.part("vhost"), name=call.part("name"))
     return web.Response(status=204)
