@@ -102,7 +102,7 @@ class Sampler:
         self.lengths = lengths
         known, self.vhosts = self.vhosts, {}
         for vhost in self._broker.vhosts:
-            counts = sum_of(vhost.counts.values())
+            counts = sum_of([tally.total() for tally in vhost.counts.values()])
             counts.samples = known[vhost.name].samples if vhost.name in known else None
             counts.sample(now, lengths.get(vhost.name, NOTHING), LONG)
             self.vhosts[vhost.name] = counts

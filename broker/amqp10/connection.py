@@ -18,6 +18,7 @@ from broker.amqp10.links import Links
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
 from broker.amqp10.steps import BEFORE_LOGIN, NOT_SERVED, OPENING, WAITING, Amqp10Step
 from broker.errors import AmqpError
+from broker.model.statistics import AMQP10
 from understudy.shared.amqp10 import framing
 from understudy.shared.amqp10.conditions import DECODE, FORCED, FRAMING, INTERNAL, LIMIT, NOT_ALLOWED, Fault
 from understudy.shared.amqp10.framing import (
@@ -102,7 +103,7 @@ class Amqp10Connection(Amqp10Host):
         super().__init__(broker, peer, now)
         self.step = Amqp10Step.SASL_HEADER
         self.claimed = self.retry_reason = ""
-        self.counted = (self.counts,)
+        self.counts.begin_confirms()
         self._let_in = self._ignores_input = self._delivery_failed = False
         self._serving = self._room = False
         self._buffers = self._most_buffers = 0
@@ -533,6 +534,7 @@ class Amqp10Connection(Amqp10Host):
         self.withdraw_login()
         self._working.clear()
         self.links.end()
+        self.vhost.counts[AMQP10].end(self.counts)
         if self._let_in:
             self.vhost.connection_closed(self)
 

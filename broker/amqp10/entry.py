@@ -121,4 +121,4 @@ def _enter(connection: Amqp10Host) -> None:
         connection.access.check_open()
     connection.broker.let_in(connection, vhost.name)
     connection.vhost = vhost
-    connection.counted = (connection.counts, vhost.counts[AMQP10])
+    vhost.counts[AMQP10].begin(connection.counts)

@@ -230,11 +230,7 @@ class Incoming:
         first, self._next = self._next, self._next + len(run)
         connection = self._links.connection
         connection.note_publish()
-        for counts in connection.counted:
-            counts.publish += len(run)
-            counts.publish_confirm += len(run)
-        if (exchange := connection.vhost.exchanges.get(target.exchange)) is not None:
-            exchange.counts.publish += len(run)
+        connection.counts.publish += len(run)
         connection.work(self._publish(_Run(target, run, messages, kind, largest, first)))
 
     def _publish(self, run: _Run) -> Steps[None]:
@@ -265,10 +261,12 @@ class Incoming:
     def _publish_to(self, route: PublishRoute, run: _Run) -> Steps[None]:
         connection, kind = self._links.connection, run.kind
         outcome = deliveries.ACCEPTED if route.queues else deliveries.RELEASED
-        for counts in connection.counted:
-            counts.routed += len(run.messages) * len(route.queues)
-            if not route.queues:
-                counts.return_unroutable += len(run.messages)
+        count, counts = len(run.messages), connection.counts
+        route.counted.publish += count
+        route.counted.routed += count * len(route.queues)
+        counts.routed += count * len(route.queues)
+        if not route.queues:
+            counts.return_unroutable += count
 
         def publish(part: PublishRoute, messages: list[bytes], at: int) -> Published:
             done = connection.vhost.publish(
@@ -311,8 +309,7 @@ class Incoming:
         self._in_doubt -= len(run)
         self._settle(run, outcome, why)
         if outcome == deliveries.ACCEPTED:
-            for counts in self._links.connection.counted:
-                counts.confirm += len(run)
+            self._links.connection.counts.confirm += len(run)
         if self._links.serves(self):
             self.top_up()
 

@@ -235,9 +235,14 @@ class Outgoing:
             self._unacked[self._number] = entry
             self._links.unsettled += 1
         deliveries.advance(link)
-        connection, again = self._links.connection, int(entry[1].redelivered)
-        for counts in (self.queue.counts, *connection.counted):
-            counts.delivered(1, self.consumer.no_ack, again)
+        connection = self._links.connection
+        for counts in (self.queue.counts, connection.counts):
+            if self.consumer.no_ack:
+                counts.deliver_no_ack += 1
+            else:
+                counts.deliver += 1
+            if entry[1].redelivered:
+                counts.redeliver += 1
         connection.sent(len(payload))
         return True
 
@@ -315,7 +320,7 @@ class Outgoing:
         reject = state == REJECTED or (state == MODIFIED and deliveries.undeliverable(delivery))
         if state == ACCEPTED:
             queue.acknowledge([entry])
-            for counts in (queue.counts, *self._links.connection.counted):
+            for counts in (queue.counts, self._links.connection.counts):
                 counts.ack += 1
         elif reject:
             settled = deliveries.settled(delivery)

@@ -34,21 +34,32 @@ class Counts:
     """
 
     __slots__ = (
-        "ack", "confirm", "deliver", "deliver_no_ack", "drop_unroutable", "get", "get_empty", "get_no_ack",
-        "publish", "publish_confirm", "redeliver", "return_unroutable", "routed", "samples",
+        "_confirmable", "_confirms_from", "ack", "confirm", "deliver", "deliver_no_ack", "drop_unroutable",
+        "get", "get_empty", "get_no_ack", "publish", "redeliver", "return_unroutable", "routed", "samples",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.publish = self.publish_confirm = self.confirm = self.routed = 0
+        self.publish = self.confirm = self.routed = 0
+        self._confirmable, self._confirms_from = 0, -1
         self.return_unroutable = self.drop_unroutable = 0
         self.deliver = self.deliver_no_ack = self.get = self.get_no_ack = self.get_empty = 0
         self.ack = self.redeliver = 0
         self.samples: deque[Sample] | None = None
         """What `sample` has kept; None before the first."""
 
+    @property
+    def publish_confirm(self) -> int:
+        own = self.publish - self._confirms_from if self._confirms_from >= 0 else 0
+        return self._confirmable + own
+
+    def begin_confirms(self) -> None:
+        """The channel is in confirm mode from now on."""
+        if self._confirms_from < 0:
+            self._confirms_from = self.publish
+
     def add(self, other: Counts) -> None:
         self.publish += other.publish
-        self.publish_confirm += other.publish_confirm
+        self._confirmable += other.publish_confirm
         self.confirm += other.confirm
         self.routed += other.routed
         self.return_unroutable += other.return_unroutable
@@ -60,15 +71,6 @@ class Counts:
         self.get_empty += other.get_empty
         self.ack += other.ack
         self.redeliver += other.redeliver
-
-    def delivered(self, count: int, no_ack: bool, redelivered: int) -> None:
-        """Messages were sent to a consumer."""
-        if no_ack:
-            self.deliver_no_ack += count
-        else:
-            self.deliver += count
-        if redelivered:
-            self.redeliver += redelivered
 
     def got(self, no_ack: bool, redelivered: bool) -> None:
         """One message was sent for basic.get."""
@@ -104,6 +106,31 @@ NAMES = (
     "get", "get_no_ack", "get_empty", "ack", "redeliver",
 )  # fmt: skip
 """Of the numbers in a sample, before the gauges."""
+
+
+class Tally:
+    """The counters of all clients of one protocol in a virtual host. Each channel counts for itself, so
+    that a message costs no second count. `ended`: those of channels that are closed."""
+
+    __slots__ = ("_open", "ended")
+
+    def __init__(self) -> None:
+        self.ended = Counts()
+        self._open: dict[Counts, None] = {}
+
+    def begin(self, counts: Counts) -> None:
+        """A channel with these counters has been opened."""
+        self._open[counts] = None
+
+    def end(self, counts: Counts) -> None:
+        """It is closed. Idempotent."""
+        if counts in self._open:
+            del self._open[counts]
+            self.ended.add(counts)
+
+    def total(self) -> Counts:
+        """Some 1 us for each channel."""
+        return sum_of([self.ended, *self._open])
 
 
 class Churn:

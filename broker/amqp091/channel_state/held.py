@@ -40,9 +40,9 @@ class Held:
 
     __slots__ = ("_channel", "_counts", "_items", "confirmed")
 
-    def __init__(self, channel: int, counts: tuple[Counts, ...] = ()) -> None:
+    def __init__(self, channel: int, counts: Counts | None = None) -> None:
         self._channel = channel
-        self._counts = counts
+        self._counts = Counts() if counts is None else counts
         self._items: deque[_Item] = deque()
         self.confirmed = 0
 
@@ -103,6 +103,5 @@ class Held:
     def _confirm(self, tag: int, out: list[bytes]) -> None:
         many = tag - self.confirmed
         out.append(ack_frame(self._channel, tag, multiple=many > 1))
-        for counts in self._counts:
-            counts.confirm += many
+        self._counts.confirm += many
         self.confirmed = tag

@@ -12,21 +12,23 @@ from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
     from broker.amqp091.channel_state.host import Host
+    from broker.model.routing.publish_route import PublishRoute
 
 
 class Output:
     """`held`: output that waits for gates, and output behind it. Implements `broker.connection.Holder`.
 
-    `counts`: messages of the channel; `totals`: those of its virtual host, of all clients of the protocol.
+    `counts`: messages of the channel.
     """
 
-    __slots__ = ("connection", "counts", "held", "number", "totals")
+    __slots__ = ("connection", "counts", "held", "number")
 
     def __init__(self, connection: Host, number: int) -> None:
         self.connection = connection
         self.number = number
-        self.counts, self.totals = Counts(), connection.vhost.counts[AMQP091]
-        self.held = Held(number, (self.counts, self.totals))
+        self.counts = Counts()
+        connection.vhost.counts[AMQP091].begin(self.counts)
+        self.held = Held(number, self.counts)
 
     def reply(
         self, frame: bytes, scope: Scope | None = None, after: Callable[[], None] | None = None,
@@ -52,17 +54,23 @@ class Output:
         """`reply` with a method frame."""
         self.reply(encode_frame(self.number, name, **arguments), scope, need=need)
 
-    def count_routed(self, count: int, queues: int, mandatory: bool) -> None:
-        """Messages of the channel reached so many queues each."""
-        for counts in (self.counts, self.totals):
-            if queues:
-                counts.routed += count * queues
-            elif mandatory:
-                counts.return_unroutable += count
-            else:
-                counts.drop_unroutable += count
+    def count_routed(self, count: int, route: PublishRoute, mandatory: bool) -> None:
+        """Messages of the channel went this way."""
+        queues, counts, of_exchange = len(route.queues), self.counts, route.counted
+        of_exchange.publish += count
+        if queues:
+            counts.routed += count * queues
+            of_exchange.routed += count * queues
+        elif mandatory:
+            counts.return_unroutable += count
+        else:
+            counts.drop_unroutable += count
+
+    def ended(self) -> None:
+        """The channel is closed. Idempotent."""
+        self.connection.vhost.counts[AMQP091].end(self.counts)
 
     def drop(self) -> None:
         """Discard pending output."""
-        self.held = Held(self.number, (self.counts, self.totals))
+        self.held = Held(self.number, self.counts)
         self.connection.broker.holding.pop(self, None)

@@ -442,7 +442,7 @@ def _publish(
         largest += _LONGEST_NAME
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
-    _count(channel, target.exchange, len(raws))
+    channel.output.counts.publish += len(raws)
     route = connection.vhost.known(target.exchange, target.routing_key)
     if route is not None and not (route.needs_headers or kind.copies):
         queues = len(route.queues)
@@ -458,16 +458,6 @@ def _publish(
     return connection.vhost.reach if route is None or route.needs_headers else len(route.queues) or 1
 
 
-def _count(channel: PublishingChannel, exchange: str, count: int) -> None:
-    output = channel.output
-    for counts in (output.counts, output.totals):
-        counts.publish += count
-        if channel.confirming:
-            counts.publish_confirm += count
-    if (found := channel.connection.vhost.exchanges.get(exchange)) is not None:
-        found.counts.publish += count
-
-
 def _publish_run(
     channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
     largest: int, first: int,
@@ -475,7 +465,7 @@ def _publish_run(
     if channel.transaction is not None:
         channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
         return
-    channel.output.count_routed(len(raws), len(route.queues), target.mandatory)
+    channel.output.count_routed(len(raws), route, target.mandatory)
     if target.mandatory and not route.queues:
         _return(channel, target, [without_bcc(raw) for raw in raws] if kind.blind else raws)
     done = channel.connection.vhost.publish(
@@ -580,7 +570,7 @@ def _publish_divided(
         if channel.confirming and channel.is_open:
             _answer(channel, done, first + at, count)
 
-    channel.output.count_routed(len(raws), len(route.queues), target.mandatory)
+    channel.output.count_routed(len(raws), route, target.mandatory)
     yield from publish_in_turns(route, raws, share, publish, report)
 
 

@@ -234,10 +234,11 @@ def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
     if route.generation != vhost.generation or route.refusing:
         alive = tuple(queue for queue in route.queues if queue.serves)
         route = PublishRoute(
-            route.exchange, route.routing_key, alive, False, vhost.generation, one_off=True
+            route.exchange, route.routing_key, alive, False, vhost.generation, one_off=True,
+            counted=route.counted,
         )  # fmt: skip
         route.refusing = False  # `_check_room` has checked that everything fits
-    channel.output.count_routed(len(run.raws), len(route.queues), run.mandatory)
+    channel.output.count_routed(len(run.raws), route, run.mandatory)
     if run.mandatory and not route.queues:
         method = return_frame(channel.number, route.exchange, route.routing_key)
         for raw in run.raws:

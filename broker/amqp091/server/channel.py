@@ -171,7 +171,6 @@ class Channel:
         count = len(run.entries)
         run.queue.counts.ack += count
         self.output.counts.ack += count
-        self.output.totals.ack += count
 
     def settle(self, how: Settlement, runs: list[Run], *, whole: bool = False) -> Need:
         """Settle `runs` now. Returns what a reply about it must wait for. `whole`: make all dead letters now,
@@ -272,6 +271,7 @@ class Channel:
             raise PreconditionFailed("cannot switch from tx to confirm mode")
         if not self.confirming:
             self.confirming = True
+            self.output.counts.begin_confirms()
             self.next_publish_tag = 1
         self.name_producer()
         if not arguments["nowait"]:

@@ -347,6 +347,8 @@ class ServerConnection(Host):
         if not self.is_management:
             self.broker.admission.check_channel(self.user)
         decode_arguments(method, payload)
+        if present is not None:
+            present.output.ended()
         self.channels[number] = Channel(self, number)
         self.broker.vhosts.churn.channel_created += 1
         self.send(encode_frame(number, "channel.open-ok"))
@@ -530,7 +532,8 @@ class ServerConnection(Host):
     def forget_channel(self, channel: Failing) -> None:
         """The channel is closed on both sides."""
         self.publisher.forget(channel)
-        if self.channels.pop(channel.number, None) is not None:
+        if (gone := self.channels.pop(channel.number, None)) is not None:
+            gone.output.ended()
             self.broker.vhosts.churn.channel_closed += 1
 
     def close(self, code: int, text: str) -> None:
@@ -586,6 +589,7 @@ class ServerConnection(Host):
         for channel in channels.values():
             self.publisher.forget(channel)
             channel.end()
+            channel.output.ended()
         self.vhost.removals.requeueing.work()
         if self.state is not State.OPENING:
             self.vhost.connection_closed(self)

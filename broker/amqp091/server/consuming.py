@@ -229,10 +229,16 @@ class ChannelConsumers:
         if not consumer.no_ack:
             self._unacked.add(Run(tag, entries, consumer.queue, consumer))
         octets = write_deliveries(connection.out, consumer, tag, entries, self._number, connection.frame_max)
-        output, count, again = self._output, len(entries), consumer.redelivered
-        consumer.queue.counts.delivered(count, consumer.no_ack, again)
-        output.counts.delivered(count, consumer.no_ack, again)
-        output.totals.delivered(count, consumer.no_ack, again)
+        counts, of_queue, count = self._output.counts, consumer.queue.counts, len(entries)
+        if consumer.no_ack:
+            counts.deliver_no_ack += count
+            of_queue.deliver_no_ack += count
+        else:
+            counts.deliver += count
+            of_queue.deliver += count
+        if consumer.redelivered:
+            counts.redeliver += consumer.redelivered
+            of_queue.redeliver += consumer.redelivered
         connection.sent(octets)
 
     def resume(self) -> None:
@@ -288,7 +294,7 @@ class ChannelConsumers:
         queue = connection.vhost.queue(name, owner=connection)
         connection.vhost.shared.used(queue)
         entry = queue.pop(no_ack=no_ack)
-        for counts in (queue.counts, self._output.counts, self._output.totals):
+        for counts in (queue.counts, self._output.counts):
             if entry is None:
                 counts.get_empty += 1
             else:

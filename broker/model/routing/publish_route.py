@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from broker.model.queue.arguments import OverflowRule
 from broker.model.queue.delays.delay_queue import is_delay
 from broker.model.queue.link import is_link
+from broker.model.statistics import Counts
 from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ def need_of(scope: Scope) -> Need:
     if scope & Scope.STORE:
         return Need.DURABLE
     return Need.APPLIED if scope & Scope.LINK else Need.NONE
+
+
+_NOWHERE = Counts()
+"""Of routes that nobody counts."""
 
 
 class PublishRoute:
@@ -37,10 +42,12 @@ class PublishRoute:
     - `keyed`: those of its queues that keep last values only.
     - `linked`: it goes to link queues.
     - `delay`: milliseconds that its delay queues keep the messages; 0: it leads to none.
+    - `counted`: the counters of its exchange.
     - `one_off`: only valid for the messages that it was looked up for.
     """
 
     __slots__ = (
+        "counted",
         "delay",
         "exchange",
         "generation",
@@ -65,8 +72,10 @@ class PublishRoute:
         *,
         one_off: bool = False,
         delay: int = 0,
+        counted: Counts | None = None,
     ) -> None:
         self.exchange = exchange
+        self.counted = _NOWHERE if counted is None else counted
         self.routing_key = routing_key
         self.queues = queues
         self.needs_headers = needs_headers

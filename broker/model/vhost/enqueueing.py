@@ -110,8 +110,6 @@ class Enqueueing(Definitions):
             if producer is not None and history.ledger_wanted and raws:
                 history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
             return Published(Need.NONE, len(raws))
-        if (exchange := self.exchanges.get(route.exchange)) is not None:
-            exchange.counts.routed += len(raws) * len(route.queues)
         numbers = self.shared.link_numbers
         linked = numbers.reserve(len(raws)) if route.linked else 0
         envelope = Envelope(
@@ -368,6 +366,7 @@ class Enqueueing(Definitions):
         )  # fmt: skip
         if (through := self.exchanges.get(exchange)) is not None:
             through.counts.publish += len(run)
+            through.counts.routed += len(run) * len(queues)
         return self.publish(
             route,
             [letter.made for letter in run],

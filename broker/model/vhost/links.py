@@ -233,6 +233,8 @@ def arrive(
     routed = unrouted = refused = 0
     at = 0
     for route, some in _routes(vhost, exchange, envelope.routing_key, raws, path):
+        exchange.counts.publish += len(some)
+        exchange.counts.routed += len(some) * len(route.queues)
         published = vhost.publish(
             route, some, persistent=envelope.persistent, channel=envelope.channel,
             largest_frame=envelope.largest_frame, producer=session, first_tag=first + at,

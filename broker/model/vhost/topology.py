@@ -32,7 +32,7 @@ from broker.model.routing.exchange import (
 from broker.model.routing.forward import Forward, forwarded
 from broker.model.routing.node_routes import NODES, best_way, parts_of
 from broker.model.routing.publish_route import PublishRoute
-from broker.model.statistics import PROTOCOLS, Counts
+from broker.model.statistics import PROTOCOLS, Tally
 from broker.model.steps import Steps, finish
 from broker.model.vhost.shared import Shared
 
@@ -53,7 +53,7 @@ class Topology:
         self.name = name
         self.shared = shared
         self.generation = 0
-        self.counts: dict[str, Counts] = {protocol: Counts() for protocol in PROTOCOLS}
+        self.counts: dict[str, Tally] = {protocol: Tally() for protocol in PROTOCOLS}
         self.exchanges: dict[str, Exchange] = built_in_exchanges(name)
         self.queues: dict[str, Queue] = {}
         self.bindings = 0
@@ -218,7 +218,9 @@ class Topology:
         since = self.generation
         queues, needs_headers = yield from self._reach(source, routing_key, None, path=path)
         if since == self.generation:
-            return PublishRoute(source.name, routing_key, queues, needs_headers, since)
+            return PublishRoute(
+                source.name, routing_key, queues, needs_headers, since, counted=source.counts
+            )  # fmt: skip
         return self._one_off(source.name, routing_key, queues, needs_headers)
 
     def _remember(self, source: Exchange, routing_key: str) -> Steps[PublishRoute]:
@@ -260,9 +262,11 @@ class Topology:
         delay: int = 0,
     ) -> PublishRoute:
         alive = tuple(queue for queue in queues if not queue.deleted)
+        source = self.exchanges.get(exchange)
         return PublishRoute(
-            exchange, routing_key, alive, needs_headers, self.generation, one_off=True, delay=delay
-        )
+            exchange, routing_key, alive, needs_headers, self.generation, one_off=True, delay=delay,
+            counted=None if source is None else source.counts,
+        )  # fmt: skip
 
     def _note_use(self, source: Exchange, keys: Sequence[str]) -> None:
         """Note that a client publishes to these by name. The memo is empty when a node begins to serve, so

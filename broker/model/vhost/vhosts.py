@@ -104,14 +104,14 @@ class VirtualHosts(Shared):
         for queue in list(vhost.queues.values()):
             queue.end()
             vhost._drop_queue(queue)
-        for protocol, counts in vhost.counts.items():
-            self.counts[protocol].add(counts)
+        for protocol, tally in vhost.counts.items():
+            self.counts[protocol].add(tally.total())
         del self._by_name[name]
         self.changed()
 
     def totals(self, protocol: str) -> Counts:
         """Messages of all clients of a protocol since the start."""
-        return sum_of([self.counts[protocol], *(vhost.counts[protocol] for vhost in self)])
+        return sum_of([self.counts[protocol], *(vhost.counts[protocol].total() for vhost in self)])
 
     @property
     def wall_ms(self) -> int:

@@ -134,7 +134,7 @@ def test_messages_are_got_in_each_mode() -> None:
     assert dead["properties"]["headers"]["x-death"][0]["reason"] == "rejected"
     counts = pair[0].running.vhost.queues["q"].counts
     assert (counts.publish, counts.get, counts.redeliver, counts.ack) == (3, 6, 3, 1)
-    totals = pair[0].running.vhost.counts["amqp091"]
+    totals = pair[0].running.vhost.counts["amqp091"].ended
     assert (totals.publish, totals.return_unroutable, totals.get) == (4, 1, 7)
     pair.kill(pair[0])
     pair.run(0.1)

@@ -187,7 +187,7 @@ def test_rates_and_samples_come_from_the_last_minute(pair: Pair) -> None:
         for _ in node.broker.sampler.passes(5.0 * at):
             pass
         node.vhost.queues["q"].counts.publish += 10
-        node.vhost.counts["amqp091"].publish += 10
+        node.vhost.counts["amqp091"].ended.publish += 10
 
     async def script(to: Doors) -> None:
         asked = "msg_rates_age=60&msg_rates_incr=10&lengths_age=60&lengths_incr=60"

@@ -78,7 +78,7 @@ def get(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
         octets += sum(min(_size(entry), most) + _AROUND for entry in some)
         taken += some
         yield FEW + _PER_MESSAGE * len(some) + octets // _OCTETS_A_STEP
-    for counts in (queue.counts, asker.vhost.counts[AMQP091]):
+    for counts in (queue.counts, asker.vhost.counts[AMQP091].ended):
         for entry in taken:
             counts.got(False, entry[1].redelivered)
         counts.ack += len(taken) if mode == TAKE else 0
@@ -186,21 +186,22 @@ def publish(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]
         place.check_published(exchange, key)
     if route.needs_headers or framed.checked.copies:
         route = yield from place.find_by_headers(exchange, key, headers_of(framed.raw), framed.raw)
-    _count(asker, exchange, routed=bool(route.queues))
+    _count(asker, route)
     accepted, need = yield from _published(broker, asker, route, framed)
     routed = bool(route.queues) and accepted
     rejected = {} if accepted else {"rejected": True}
     return Outcome(need, {"routed": routed, **rejected})
 
 
-def _count(asker: Asker, exchange: str, *, routed: bool) -> None:
+def _count(asker: Asker, route: PublishRoute) -> None:
     """As one message of a client, for statistics."""
-    totals = asker.vhost.counts[AMQP091]
+    totals = asker.vhost.counts[AMQP091].ended
     totals.publish += 1
-    if not routed:
+    totals.routed += len(route.queues)
+    if not route.queues:
         totals.return_unroutable += 1
-    if (found := asker.vhost.exchanges.get(exchange)) is not None:
-        found.counts.publish += 1
+    route.counted.publish += 1
+    route.counted.routed += len(route.queues)
 
 
 def _published(broker: Broker, asker: Asker, route: PublishRoute, framed: Framed) -> Steps[tuple[bool, Need]]:

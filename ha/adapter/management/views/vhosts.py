@@ -35,7 +35,7 @@ def lengths_in(vhost: VirtualHost, view: View) -> Lengths:
 
 def counts_in(vhost: VirtualHost, view: View) -> Counts:
     """Its counters, with the samples of the last passes."""
-    found = sum_of(vhost.counts.values())
+    found = sum_of([tally.total() for tally in vhost.counts.values()])
     sampled = view.node.broker.sampler.vhosts.get(vhost.name)
     found.samples = None if sampled is None else sampled.samples
     return found
