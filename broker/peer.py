@@ -26,4 +26,14 @@ class Peer:
 
     @property
     def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return _address(self.host, self.port)
+
+    @property
+    def local_address(self) -> str:
+        """Where it connected to; "" if that is not known."""
+        host, port = self.local
+        return _address(host, port) if host else ""
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

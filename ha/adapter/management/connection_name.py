@@ -1,4 +1,4 @@
-"""The name by which operators know a client's connection: its address, and the node that it leads to."""
+"""The name by which operators know a client's connection: both of its addresses."""
 
 from __future__ import annotations
 
@@ -9,5 +9,6 @@ if TYPE_CHECKING:
 
 
 def connection_name(connection: Connection) -> str:
-    """Unique among the connections of a node, as long as the connection lasts."""
-    return f"{connection.peer.address} -> {connection.settings.name}"
+    """As RabbitMQ's: unique among the connections of a node, as long as the connection lasts. The name of the
+    node stands for its address if that is not known."""
+    return f"{connection.peer.address} -> {connection.peer.local_address or connection.settings.name}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.connection import Connection
 from broker.model.queue.contents import Mode
+from broker.model.queue.delays.delay_queue import is_delay
 from broker.model.queue.direct_reply import is_direct_reply
 from broker.model.queue.queue import Queue
 from broker.model.vhost.policy_rules import merged
@@ -34,8 +35,8 @@ def ready_of(queue: Queue) -> int:
 
 
 def listed(queue: Queue) -> bool:
-    """The queues behind direct reply-to are not told, as in RabbitMQ."""
-    return not is_direct_reply(queue.name)
+    """The queues behind direct reply-to and behind delayed exchanges are not told, as in RabbitMQ."""
+    return not is_direct_reply(queue.name) and not is_delay(queue.name)
 
 
 def mean_body(queue: Queue) -> int:
