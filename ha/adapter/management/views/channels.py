@@ -44,7 +44,10 @@ def _unacked(found: Opened) -> int:
 
 
 def _consumers(found: Opened) -> int:
-    return 0 if found.channel is None else len(found.channel.consumers.by_tag)
+    if found.channel is not None:
+        return len(found.channel.consumers.by_tag)
+    links = getattr(found.connection, "links", None)  # AMQP 1.0 may not be installed
+    return 0 if links is None else int(links.consumers)
 
 
 def _unconfirmed(found: Opened) -> int:

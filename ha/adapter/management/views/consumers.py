@@ -35,7 +35,8 @@ class Consuming(NamedTuple):
 
 
 def consuming(queue: Queue) -> Iterator[Consuming]:
-    for consumer in queue.consumers.in_order():
+    """With those that only browse."""
+    for consumer in (*queue.consumers.in_order(), *queue.browsers):
         sink = consumer.sink
         if isinstance(sink, _OfClient):
             yield Consuming(queue, consumer, *sink.origin)
@@ -52,7 +53,9 @@ def channel_name(connection: Connection, number: int) -> str:
 
 
 def _is_active(found: Consuming) -> bool:
-    return not found.queue.rules.single_active or found.queue.served[:1] == [found.consumer]
+    if not found.queue.rules.single_active or found.consumer in found.queue.browsers:
+        return True
+    return found.queue.served[:1] == [found.consumer]
 
 
 def _channel(found: Consuming, view: View) -> dict[str, Any]:
