@@ -35,7 +35,8 @@ class Counts:
 
     __slots__ = (
         "_confirmable", "_confirms_from", "ack", "confirm", "deliver", "deliver_no_ack", "drop_unroutable",
-        "get", "get_empty", "get_no_ack", "publish", "redeliver", "return_unroutable", "routed", "samples",
+        "get", "get_empty", "get_no_ack", "idle_since", "publish", "redeliver", "return_unroutable", "routed",
+        "samples",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,6 +45,8 @@ class Counts:
         self.return_unroutable = self.drop_unroutable = 0
         self.deliver = self.deliver_no_ack = self.get = self.get_no_ack = self.get_empty = 0
         self.ack = self.redeliver = 0
+        self.idle_since = 0.0
+        """Time of the first sample with the values of the last one."""
         self.samples: deque[Sample] | None = None
         """What `sample` has kept; None before the first."""
 
@@ -98,6 +101,8 @@ class Counts:
         values = self.values() + gauges
         if samples and samples[-1][1] == values:
             values = samples[-1][1]
+        else:
+            self.idle_since = now
         samples.append((now, values))
 
 

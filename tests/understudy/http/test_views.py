@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -183,6 +184,7 @@ def test_fields_and_types_are_rabbitmqs(pair: Pair) -> None:
 
 def test_rates_and_samples_come_from_the_last_minute(pair: Pair) -> None:
     node = pair[0].running
+    node.vhost.declare_queue("idle", owner=None, durable=True)
     for at in range(20):
         for _ in node.broker.sampler.passes(5.0 * at):
             pass
@@ -196,6 +198,9 @@ def test_rates_and_samples_come_from_the_last_minute(pair: Pair) -> None:
         assert (found["rate"], found["avg_rate"], len(found["samples"])) == (2.0, 2.0, 7)
         assert found["samples"][0]["sample"] - found["samples"][1]["sample"] == 20
         assert [sample["sample"] for sample in queue["messages_details"]["samples"]] == [2, 2]
+        assert "idle_since" not in queue, "a queue through which messages go"
+        _, idle = await to.ask("GET", "/api/queues/detailed?name=idle&columns=idle_since")
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}\+00:00", idle[0]["idle_since"])
         _, whole = await to.ask("GET", f"/api/overview?columns=message_stats.publish_details&{asked}")
         assert whole["message_stats"]["publish_details"]["rate"] == 2.0
         assert list(whole) == ["message_stats"]

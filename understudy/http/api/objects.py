@@ -39,6 +39,7 @@ _DEFAULT = "amq.default"
 def routes() -> Iterable[Route]:
     for name in ("queues", "exchanges", "consumers", "connections", "channels", "vhosts"):
         yield Route("GET", f"/api/{name}", partial(_all, TABLES[name]))
+    yield Route("GET", "/api/queues/detailed", partial(_all, QUEUES))
     for name in ("queues", "exchanges", "consumers"):
         yield Route("GET", f"/api/{name}/{{vhost}}", partial(_in_vhost, TABLES[name]))
     yield Route("GET", "/api/bindings", partial(_all, BINDINGS))

@@ -7,6 +7,7 @@ if consumers wait for messages, 0 if messages wait for consumers.
 from __future__ import annotations
 
 from collections import deque
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from broker.model.queue.delays.delay_queue import is_delay
 from broker.model.queue.direct_reply import is_direct_reply
 from broker.model.queue.queue import Queue
 from broker.model.vhost.policy_rules import merged
+from broker.sampling import EVERY
 from ha.adapter.management.connection_name import connection_name
 from ha.adapter.management.definitions_view import to_json
 from ha.adapter.management.views.consumers import consumer_rows
@@ -81,6 +83,15 @@ def _owner(queue: Queue) -> Any:
     return {"name": connection_name(owner), "peer_host": peer.host, "peer_port": peer.port}
 
 
+def _idle_since(queue: Queue, view: View) -> Any:
+    """When the last message came or went, as far as samples tell; of an idle queue only."""
+    samples = queue.counts.samples
+    if not samples or samples[-1][0] - queue.counts.idle_since < EVERY:
+        return ABSENT
+    seconds = view.wall_ms / 1000 - (view.now - queue.counts.idle_since)
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
 def _state(queue: Queue) -> str:
     return "running" if queue.mode is Mode.ACTIVE else "replica"
 
@@ -105,6 +116,7 @@ _COLUMNS: dict[str, Column[Queue]] = {
     "exclusive": lambda queue, view: queue.exclusive,
     "exclusive_consumer_tag": lambda queue, view: _exclusive_tag(queue),
     "head_message_timestamp": lambda queue, view: None,
+    "idle_since": _idle_since,
     "memory": lambda queue, view: (
         _OVERHEAD + mean_body(queue) * (queue.total_count - queue.backlog.paged_out)
     ),
