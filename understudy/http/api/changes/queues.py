@@ -96,7 +96,7 @@ async def _act(call: Call) -> web.Response:
 
 async def _rebalance(call: Call) -> web.Response:
     """Of the leaders of queues in a cluster. Here one node serves all queues."""
-    await call.body()
+    await call.body(named=False)
     return web.Response(status=204)
 
 
