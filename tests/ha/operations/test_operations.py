@@ -13,6 +13,7 @@ from broker.amqp091.codec.content import write_content
 from broker.model.values import Reason
 from broker.security.identity import User, default_users
 from ha.adapter import codes
+from ha.adapter.management.operations import moving
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Host, Pair
 
@@ -205,6 +206,27 @@ def test_a_move_loses_and_doubles_nothing_in_a_failover(at: int) -> None:
     done(pair, "move", name="source", to="target")
     assert pair.contents(b, "target") == letters and not pair.contents(b, "source")
     assert b.running.vhosts.history.left[Reason.MOVED] <= len(letters)
+
+
+def test_a_long_move_goes_on_in_pieces() -> None:
+    """Clients have their turns in between, and the batches wait for the backup."""
+    pair = a_pair()
+    a, b = pair.hosts
+    for name in ("q", "t"):
+        done(pair, "declare-queue", name=name, durable=True)
+    for _ in range(6 * moving.RUNS):
+        pair.publish(a, "q", "x")
+    pair.run(0.2)
+    pair.hold(a, b)
+    answers: list[dict[str, Any]] = []
+    a.running.manage("move", {"name": "q", "to": "t"}, answers.append, pair.now)
+    pair.step()
+    assert a.running.vhost.queues["t"].message_count == moving.RUNS
+    pair.run(0.2)
+    assert a.running.vhost.queues["t"].message_count == moving.AHEAD * moving.RUNS and not answers
+    pair.heal()
+    pair.until(lambda: bool(answers))
+    assert answers[0]["moved"] == 6 * moving.RUNS == len(pair.contents(b, "t"))
 
 
 def test_a_move_stops_at_a_full_queue() -> None:

@@ -6,6 +6,7 @@ disk and node takes a batch whole or not at all, so a failover finds each messag
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from broker.errors import NotFound, PreconditionFailed
 from broker.model.queue.arguments import OverflowRule
 from broker.model.routing.publish_route import PublishRoute, need_of
 from broker.model.values import Need, Reason
-from broker.model.vhost.turns import steps_of
 from ha.adapter.management.operations.asker import asker_of
 from ha.adapter.management.operations.outcome import WAIT, Outcome, once_returned
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from broker.model.history.records import Entry, Envelope
     from broker.model.queue.queue import Queue
     from broker.model.steps import Steps
+    from broker.model.values import Position
     from broker.model.vhost.vhost import VirtualHost
     from ha.adapter.management.operations.arguments import Arguments
 
@@ -30,10 +31,14 @@ MOST = 100_000
 """Messages in one operation."""
 AT_ONCE = 500
 """Messages in one batch."""
+RUNS = 50
+"""Runs of messages in one batch: messages that were published one by one cost most, some 100 us each."""
+AHEAD = 4
+"""Batches that may be on their way to disks and backups."""
 ROOM = 1 << 20
 """Octets in one batch. The last message may exceed it."""
-_PER_MESSAGE = 4
-"""Steps for moving a message, besides those of publishing it."""
+_PER_MESSAGE, _PER_RUN = 5, 300
+"""Steps for moving a message, and besides for each run."""
 
 
 def move(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
@@ -57,7 +62,7 @@ def move(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]:
     while left > 0 and (moved := moving.some(left)):
         left -= moved
         yield moving.steps
-        while not moving.is_applied():  # so that a long move does not run away from disks and backups
+        while not moving.keeps_up():
             yield WAIT
         yield from once_returned(source)
         if source.deleted or target.deleted:
@@ -76,7 +81,8 @@ class _Moving:
         self._vhost = vhost
         self._source = source
         self._target = target
-        self._position = broker.history.position
+        self._positions: deque[Position] = deque()
+        """Of batches that not every disk and backup has taken."""
         self.moved = self.steps = 0
         self.is_full = False
 
@@ -89,29 +95,35 @@ class _Moving:
             self.is_full = True
             source.requeue(taken[fitting:], failed=False)
             taken = taken[:fitting]
+        self.steps = _PER_MESSAGE * len(taken)
         for envelope, group in groupby(taken, lambda entry: entry[1]):
             self._enqueue(envelope, [entry[2] for entry in group])
+            self.steps += _PER_RUN
         if taken:
             source.drop(taken, Reason.MOVED)
             history.gather()
-            self._position = history.position
+            self._positions.append(history.position)
         self.moved += len(taken)
-        self.steps = steps_of(1, len(taken)) + _PER_MESSAGE * len(taken)
         return len(taken)
 
-    def is_applied(self) -> bool:
-        """Whether disks and backups have taken the last batch."""
-        return self._broker.completion.reached(self._position, durable=False)
+    def keeps_up(self) -> bool:
+        """Whether disks and backups have taken all batches but the last ones, so that a long move does not
+        run away from them."""
+        positions, completion = self._positions, self._broker.completion
+        while positions and completion.reached(positions[0], durable=False):
+            positions.popleft()
+        return len(positions) < AHEAD
 
     def _refuses(self) -> bool:
         return self._target.rules.limited and self._target.rules.overflow is not OverflowRule.DROP_HEAD
 
     def _take(self, most: int) -> list[Entry]:
         taken: list[Entry] = []
-        octets = 0
-        while len(taken) < most and octets < ROOM:
+        octets = runs = 0
+        while len(taken) < most and octets < ROOM and runs < RUNS:
             if (entry := self._source.pop(no_ack=False)) is None:
                 break
+            runs += not taken or taken[-1][1] is not entry[1]
             taken.append(entry)
             octets += len(entry[2])
         return taken
