@@ -216,9 +216,10 @@ NAME_UNRESOLVED = Code(
 )
 DIRECTORY_CHANGED = Code(
     "directory-changed",
-    "an operator {what} {entries}",
-    "Somebody changed virtual hosts, users, permissions or policies.",
+    "{who} {what} {entries}",
+    "Somebody changed virtual hosts, users, permissions, limits, policies or federation.",
     "Nothing.",
+    example="user 'guest' from 192.0.2.1:50124 changes policy 'short'",
 )
 MIRROR_STATE = Code(
     "mirror-state",

@@ -84,9 +84,12 @@ class DirectoryChanges:
         self._node = node
         self._owed: list[_Owed] = []
 
-    def ask(self, args: Mapping[str, Any], reply: Reply, by: str | None = None) -> None:
+    def ask(
+        self, args: Mapping[str, Any], reply: Reply, by: str | None = None, source: str | None = None
+    ) -> None:
         """`args`: `changes`, a list of at most `MOST` tables of `action` (put or delete), `kind`, `vhost`,
-        `name` and `value`. All of them or none. `by`: the user who asks; None: root. Answers how many entries
+        `name` and `value`. All of them or none. `by`: the user who asks; None: root.
+        `source`: the address of an operator over AMQP. Answers how many entries
         were `changed`, and how many of the named ones are new (`created`)."""
         node = self._node
         if (refusal := not_serving(node.vhosts, node.status())) is not None:
@@ -108,7 +111,7 @@ class DirectoryChanges:
             return
         changed = node.vhosts.directory.generation - before
         if changed:
-            node.log(_told(changes))
+            node.log(_told(changes, by, source))
         self._owed.append(_Owed(reply, node.vhosts.history.position, changed, created))
 
     def _check_rights(self, changes: list[Change], by: str | None) -> None:
@@ -182,13 +185,15 @@ def changes_of(args: Mapping[str, Any]) -> list[Change]:
     return [_change_of(change) for change in asked]
 
 
-def _told(changes: list[Change]) -> Coded:
-    """For the log: which entries were changed, and never their values."""
+def _told(changes: list[Change], by: str | None, source: str | None) -> Coded:
+    """For the log: who has changed which entries, and never their values."""
+    who = "an operator" if by is None else f"user {by!a:.300}"
+    who += f" from {source}" if source is not None else ""
     names = [f"{change.kind} {change.name!r:.100}" for change in changes[:_TOLD]]
     more = f" and {len(changes) - _TOLD} more" if len(changes) > _TOLD else ""
     deleted = all(isinstance(change, EntryDelete) for change in changes)
     what = "deletes" if deleted else "changes"
-    return codes.DIRECTORY_CHANGED.say(what=what, entries=", ".join(names) + more)
+    return codes.DIRECTORY_CHANGED.say(who=who, what=what, entries=", ".join(names) + more)
 
 
 def _change_of(change: object) -> Change:

@@ -89,7 +89,7 @@ class Questions:
             case "trace":
                 reply(self._tracing.ask(args, by))
             case "define":
-                self._directory.ask(args, reply, by)
+                self._directory.ask(args, reply, by, source)
             case "replicate" | "replicate-stop":
                 node.mirrors.ask(command, args, reply, now)
             case "controller" if args.get("do") == "status" and node.core.automatic is not None:
