@@ -13,6 +13,7 @@ from tests.deploy.tools import DEPLOY, ROOT, fill, require, run
 FILE, RULES = "prometheus/prometheus.yml", DEPLOY / "prometheus" / "understudy.rules"
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 A, B = '{instance="a",job="understudy",pair="p"}', '{instance="b",job="understudy",pair="p"}'
+AGENT = '{exchange="x",instance="a",pair="p",upstream="hub"}'
 WHOLE = {
     f"up{A}": "1", f"up{B}": "1", f"understudy_serving{A}": "1", f"understudy_serving{B}": "0",
     f"understudy_members_in_sync{A}": "2", f"understudy_members_in_sync{B}": "2",
@@ -41,6 +42,19 @@ def test_prometheus_takes_the_files(tmp_path: Path) -> None:
         ({f"understudy_withheld{A}": "1"}, "UnderstudyOutputFenced"),
         ({f"understudy_authority_ok{A}": "0"}, "UnderstudyAuthorityStuck"),
         ({'understudy_alarm{alarm="disk",instance="a",pair="p"}': "1"}, "UnderstudyPublishersPaused"),
+        ({f"understudy_federation_running{AGENT}": "0"}, "UnderstudyFederationStopped"),
+        (
+            {
+                f"understudy_federation_running{AGENT}": "0",
+                f"understudy_serving{A}": "0",
+                f"understudy_serving{B}": "1",
+            },
+            None,
+        ),
+        (
+            {f"rabbitmq_process_open_fds{A}": "950", f"rabbitmq_process_max_fds{A}": "1000"},
+            "UnderstudyFilesShort",
+        ),
     ],
 )
 def test_an_alert_tells_of_each_fault_and_of_no_other(
@@ -48,15 +62,15 @@ def test_an_alert_tells_of_each_fault_and_of_no_other(
 ) -> None:
     require("promtool")
     names = re.findall(r"alert: (\w+)", RULES.read_text())
-    lasting = [{"series": name, "values": f"{value}x20"} for name, value in (WHOLE | series).items()]
-    expected = [{"eval_time": "2m", "alertname": name} for name in names if name != alert]
+    lasting = [{"series": name, "values": f"{value}x40"} for name, value in (WHOLE | series).items()]
+    expected = [{"eval_time": "4m", "alertname": name} for name in names if name != alert]
     fired = {"tests": [{"interval": "15s", "input_series": lasting, "alert_rule_test": expected}]}
     test = tmp_path / "test.yml"
     test.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "5s", **fired}))
     done = run("promtool", "test", "rules", test)
     assert done.returncode == 0, done.stdout + done.stderr
     if alert is not None:
-        fired["tests"][0]["alert_rule_test"] = [{"eval_time": "2m", "alertname": alert}]
+        fired["tests"][0]["alert_rule_test"] = [{"eval_time": "4m", "alertname": alert}]
         test.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "5s", **fired}))
         assert run("promtool", "test", "rules", test).returncode != 0, f"{alert} is silent"
 
@@ -64,7 +78,7 @@ def test_an_alert_tells_of_each_fault_and_of_no_other(
 def test_rules_are_those_of_the_page_and_of_metrics_that_are_there() -> None:
     rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
     assert [rule["alert"] for rule in rules] == re.findall(r"^\| `(Understudy\w+)` \|", PAGE, re.MULTILINE)
-    metrics = set(re.findall(r"^\| `(understudy_\w+)` \|", PAGE, re.MULTILINE))
-    used = {name for rule in rules for name in re.findall(r"understudy_\w+", rule["expr"])}
+    metrics = set(re.findall(r"^\| `((?:understudy|rabbitmq)_\w+)` \|", PAGE, re.MULTILINE))
+    used = {name for rule in rules for name in re.findall(r"(?:understudy|rabbitmq)_\w+", rule["expr"])}
     assert used <= metrics and len(used) > 8
     assert all({"summary", "action"} == set(rule["annotations"]) for rule in rules)

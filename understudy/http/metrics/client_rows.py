@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from broker.amqp091.server.connection import ServerConnection
-from broker.model.statistics import AMQP10
 from ha.adapter.management.connection_name import connection_name
+from ha.adapter.management.views.channels import Opened, limits, opened, uncommitted, unconfirmed
+from ha.adapter.management.views.consumers import channel_name
 from understudy.http.metrics.exposition import labels_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class ChannelRow(NamedTuple):
     counts: Counts
     consumers: int
     unacked: int
+    unconfirmed: int
+    uncommitted: int
+    acks_uncommitted: int
+    prefetch: int
+    global_prefetch: int
 
     @property
     def publishers(self) -> int:
@@ -55,15 +61,31 @@ def channel_rows(broker: Broker) -> Iterator[ChannelRow | None]:
     for connection in list(broker.connections):
         if not _is_client(connection):
             yield None
-        elif isinstance(connection, ServerConnection):
-            for channel in list(connection.channels.values()):
-                labels = labels_of({"channel": f"{connection_name(connection)} ({channel.number})"})
-                consumers, unacked = len(channel.consumers.by_tag), len(channel.unacked)
-                yield ChannelRow(labels, connection.protocol, channel.output.counts, consumers, unacked)
-        elif connection.protocol == AMQP10:
-            one = cast("Amqp10Connection", connection)
-            labels = labels_of({"channel": connection_name(one)})
-            yield ChannelRow(labels, AMQP10, one.counts, one.links.consumers, one.links.unsettled)
+            continue
+        for found in opened(connection):
+            yield _channel(found)
+
+
+def _channel(found: Opened) -> ChannelRow:
+    connection, channel = found.connection, found.channel
+    prefetch, global_prefetch = limits(found)
+    if channel is not None:
+        consumers, unacked = len(channel.consumers.by_tag), len(channel.unacked)
+    else:
+        links = cast("Amqp10Connection", connection).links
+        consumers, unacked = links.consumers, links.unsettled
+    return ChannelRow(
+        labels=labels_of({"channel": channel_name(connection, found.number)}),
+        protocol=connection.protocol,
+        counts=found.counts,
+        consumers=consumers,
+        unacked=unacked,
+        unconfirmed=unconfirmed(found),
+        uncommitted=uncommitted(found, acks=False),
+        acks_uncommitted=uncommitted(found, acks=True),
+        prefetch=prefetch,
+        global_prefetch=global_prefetch,
+    )
 
 
 def _connection(connection: Connection) -> ConnectionRow:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from broker.engine import Broker
     from broker.security.logins import Attempts
 
+_DEATHS = ("expired", "rejected", "maxlen", "delivery_limit")
 TYPE = "rabbit_classic_queue"
 """The label `queue_type`: this broker has one type of queues, which answers to RabbitMQ's classic one."""
 
@@ -75,9 +76,9 @@ def messages(broker: Broker) -> Iterator[Sample]:
             for protocol, counts in totals.items():
                 yield Sample(family, labels_of({"protocol": protocol, **more}), counter.read(counts))
     how = labels_of({"queue_type": TYPE, "dead_letter_strategy": "at_least_once"})
-    for reason, count in broker.vhosts.removals.dead_lettered.items():
+    for reason in _DEATHS:
         family = _total(f"global_messages_dead_lettered_{reason}", f"Dead letters, by the reason {reason}")
-        yield Sample(family, how, count)
+        yield Sample(family, how, broker.vhosts.removals.dead_lettered.get(reason, 0))
 
 
 def churn(broker: Broker) -> Iterator[Sample]:

@@ -96,6 +96,11 @@ CHANNELS: dict[str, tuple[Column, ...]] = {
     "channel_metrics": (
         _gauge("channel_consumers", "consumers", "Consumers of the channel"),
         _gauge("channel_messages_unacked", "unacked", "Messages that the channel holds without an ack"),
+        _gauge("channel_messages_unconfirmed", "unconfirmed", "Messages that wait for their confirm"),
+        _gauge("channel_messages_uncommitted", "uncommitted", "Messages that wait for their commit"),
+        _gauge("channel_acks_uncommitted", "acks_uncommitted", "Acks that wait for their commit"),
+        _gauge("consumer_prefetch", "prefetch", "Limit of unacknowledged messages of each new consumer"),
+        _gauge("channel_prefetch", "global_prefetch", "Limit of unacknowledged messages of the channel"),
     ),
 }
 CHANNEL_COUNTS: dict[str, tuple[Column, ...]] = {

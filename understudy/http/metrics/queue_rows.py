@@ -45,9 +45,29 @@ class QueueRow(NamedTuple):
 def queue_rows(vhosts: VirtualHosts, of: Container[str] | None = None) -> Iterator[QueueRow | None]:
     """A row for each queue that this node serves; None for one that is left out, so that the caller can
     measure its time. A backup serves none: a queue counts on one node only. `of`: names of virtual hosts."""
-    queues = [queue for vhost in vhosts if of is None or vhost.name in of for queue in vhost.queues.values()]
-    for queue in queues:
-        yield row_of(queue) if queue.serves and not is_direct_reply(queue.name) else None
+    for queue in _queues(vhosts, of):
+        yield row_of(queue) if _counts_here(queue) else None
+
+
+class ArrivalRow(NamedTuple):
+    """Messages put into a queue. The labels are others in this group, as in RabbitMQ."""
+
+    labels: str
+    counts: Counts
+
+
+def arrival_rows(vhosts: VirtualHosts, of: Container[str] | None = None) -> Iterator[ArrivalRow | None]:
+    for queue in _queues(vhosts, of):
+        labels = {"queue_vhost": queue.vhost, "queue": queue.name}
+        yield ArrivalRow(labels_of(labels), queue.counts) if _counts_here(queue) else None
+
+
+def _queues(vhosts: VirtualHosts, of: Container[str] | None) -> list[Queue]:
+    return [queue for vhost in vhosts if of is None or vhost.name in of for queue in vhost.queues.values()]
+
+
+def _counts_here(queue: Queue) -> bool:
+    return queue.serves and not is_direct_reply(queue.name)
 
 
 def row_of(queue: Queue) -> QueueRow:

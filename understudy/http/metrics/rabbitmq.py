@@ -14,7 +14,7 @@ from broker.model.statistics import PROTOCOLS, Counts, sum_of
 from understudy.http.metrics import counters, families, node_rows
 from understudy.http.metrics.client_rows import channel_rows, connection_rows
 from understudy.http.metrics.families import Column
-from understudy.http.metrics.queue_rows import queue_rows
+from understudy.http.metrics.queue_rows import arrival_rows, queue_rows
 from understudy.http.metrics.text import Row, objects_text, protocols_text, samples_text, totals_text
 from understudy.http.metrics.vhost_rows import counted_rows, exchange_rows, vhost_rows
 
@@ -37,8 +37,8 @@ def aggregated(node: Node) -> Iterator[str]:
     """Counters of messages are those of the node: they do not fall when a channel or queue goes."""
     vhosts, broker = node.vhosts, node.broker
     yield from _of_node(node)
-    yield from totals_text(_PREFIX, [*_columns(families.QUEUES), families.CONSUMERS], queue_rows(vhosts))
-    yield from protocols_text(_PREFIX, families.CLIENTS, channel_rows(broker))
+    yield from _clients(node)
+    yield from totals_text(_PREFIX, _columns(families.QUEUES), queue_rows(vhosts))
     yield from totals_text(_PREFIX, _columns(families.CHANNELS), channel_rows(broker))
     yield from totals_text(_PREFIX, _columns(families.CONNECTIONS), connection_rows(broker))
     all_counts = [vhosts.totals(protocol) for protocol in PROTOCOLS]
@@ -51,6 +51,7 @@ def aggregated(node: Node) -> Iterator[str]:
 
 def per_object(node: Node) -> Iterator[str]:
     yield from _of_node(node)
+    yield from _clients(node)
     for kind in _KINDS:
         columns = _columns(kind.groups)
         yield from objects_text(_PREFIX, columns, kind.rows(node, None))
@@ -68,6 +69,12 @@ def detailed(node: Node, groups: Collection[str], vhosts: Collection[str] | None
 def _columns(groups: dict[str, tuple[Column, ...]]) -> Sequence[Column]:
     """Each once: one group has a metric of another."""
     return list(dict.fromkeys(column for columns in groups.values() for column in columns))
+
+
+def _clients(node: Node) -> Iterator[str]:
+    """Totals only: no object has these."""
+    yield from totals_text(_PREFIX, [families.CONSUMERS], channel_rows(node.broker))
+    yield from protocols_text(_PREFIX, families.CLIENTS, channel_rows(node.broker))
 
 
 def _of_node(node: Node) -> Iterator[str]:
@@ -91,10 +98,8 @@ class _Kind(NamedTuple):
 
 
 _KINDS = (
-    _Kind(
-        families.QUEUES | families.QUEUE_ARRIVALS | families.QUEUE_DELIVERIES,
-        lambda node, vhosts: queue_rows(node.vhosts, vhosts),
-    ),
+    _Kind(families.QUEUES | families.QUEUE_DELIVERIES, lambda node, vhosts: queue_rows(node.vhosts, vhosts)),
+    _Kind(families.QUEUE_ARRIVALS, lambda node, vhosts: arrival_rows(node.vhosts, vhosts)),
     _Kind(families.EXCHANGE_COUNTS, lambda node, _: counted_rows(node.vhosts)),
     _Kind(families.CHANNELS | families.CHANNEL_COUNTS, lambda node, _: channel_rows(node.broker)),
     _Kind(families.CONNECTIONS, lambda node, _: connection_rows(node.broker)),

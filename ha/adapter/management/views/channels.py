@@ -50,14 +50,14 @@ def _consumers(found: Opened) -> int:
     return 0 if links is None else int(links.consumers)
 
 
-def _unconfirmed(found: Opened) -> int:
+def unconfirmed(found: Opened) -> int:
     channel = found.channel
     if channel is None or not channel.confirming:
         return 0
     return channel.next_publish_tag - 1 - channel.output.held.confirmed
 
 
-def _uncommitted(found: Opened, *, acks: bool) -> int:
+def uncommitted(found: Opened, *, acks: bool) -> int:
     transaction = None if found.channel is None else found.channel.transaction
     if transaction is None:
         return 0
@@ -66,7 +66,7 @@ def _uncommitted(found: Opened, *, acks: bool) -> int:
     return sum([len(run.raws) for run in transaction.publishes])
 
 
-def _limits(found: Opened) -> tuple[int, int]:
+def limits(found: Opened) -> tuple[int, int]:
     return (0, 0) if found.channel is None else found.channel.consumers.limits
 
 
@@ -86,20 +86,20 @@ def _consumer_details(found: Opened, view: View) -> list[Row]:
 
 
 _COLUMNS: dict[str, Column[Opened]] = {
-    "acks_uncommitted": lambda found, view: _uncommitted(found, acks=True),
+    "acks_uncommitted": lambda found, view: uncommitted(found, acks=True),
     "confirm": lambda found, view: found.channel is None or found.channel.confirming,
     "connection_details": _connection,
     "consumer_count": lambda found, view: _consumers(found),
-    "global_prefetch_count": lambda found, view: _limits(found)[1],
+    "global_prefetch_count": lambda found, view: limits(found)[1],
     "message_stats": lambda found, view: channel_stats(found.counts, view),
     "messages_unacknowledged": lambda found, view: _unacked(found),
-    "messages_uncommitted": lambda found, view: _uncommitted(found, acks=False),
-    "messages_unconfirmed": lambda found, view: _unconfirmed(found),
+    "messages_uncommitted": lambda found, view: uncommitted(found, acks=False),
+    "messages_unconfirmed": lambda found, view: unconfirmed(found),
     "name": lambda found, view: channel_name(found.connection, found.number),
     "node": lambda found, view: view.name,
     "number": lambda found, view: found.number,
     "pending_raft_commands": lambda found, view: 0,
-    "prefetch_count": lambda found, view: _limits(found)[0],
+    "prefetch_count": lambda found, view: limits(found)[0],
     "state": lambda found, view: "running",
     "transactional": lambda found, view: found.channel is not None and found.channel.transaction is not None,
     "user": lambda found, view: found.connection.user,
