@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 from broker.model.history.records import Entry, MessageId, id_of
-from broker.model.queue.delays.due_ready import DueReady
 from broker.model.queue.keyed.sorted_ready import SortedReady
 from broker.model.queue.message_run import MessageRun, Overflow, PagedOut, as_runs, page_out
 from broker.model.queue.priority_ready import PriorityReady
@@ -52,7 +51,7 @@ class Backlog:
         if isinstance(run.raws, PagedOut):
             self.paged_out += run.left
 
-    def refill(self, ready: deque[Entry] | PriorityReady | SortedReady | DueReady, window: int) -> None:
+    def refill(self, ready: deque[Entry] | PriorityReady | SortedReady, window: int) -> None:
         """Move the oldest messages to `ready` until `ready` has `window` messages, or `_ROOM` bytes were
         moved."""
         room = _ROOM

@@ -11,12 +11,10 @@ from itertools import islice
 
 from broker.model.history.records import Entry, MessageId, id_of
 from broker.model.queue.backlog import Backlog
-from broker.model.queue.delays.due_ready import DueReady
-from broker.model.queue.keyed.last_value import LastValueReady
-from broker.model.queue.keyed.message_groups import GroupedReady
+from broker.model.queue.keyed.sorted_ready import SortedReady
 from broker.model.queue.priority_ready import PriorityReady
 
-Ready = deque[Entry] | PriorityReady | LastValueReady | GroupedReady | DueReady
+Ready = deque[Entry] | PriorityReady | SortedReady
 
 
 def ready_after(ready: Ready, backlog: Backlog, after: MessageId, most: int) -> list[Entry]:

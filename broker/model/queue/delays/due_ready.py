@@ -6,33 +6,26 @@ messages come and go.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
-from sortedcontainers import SortedDict, SortedList
+from sortedcontainers import SortedList
 
-from broker.model.history.records import Entry, MessageId, id_of
+from broker.model.history.records import Entry, id_of
+from broker.model.queue.keyed.sorted_ready import SortedReady
 
 _Due = tuple[int, int, int]
 """Wall-clock milliseconds, then epoch and sequence."""
 
 
-class DueReady:
+class DueReady(SortedReady):
     """`_due` and `_by_id` hold the same messages."""
 
-    __slots__ = ("_by_id", "_due")
+    __slots__ = ("_due",)
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        super().__init__()
         self._due = SortedList()
-        self._by_id = SortedDict()
         self.extend(entries)
-
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def __bool__(self) -> bool:
-        return bool(self._due)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter([self._by_id[due[1:]] for due in self._due])
@@ -42,41 +35,18 @@ class DueReady:
         found: Entry = self._by_id[due[1:]]
         return found
 
-    @property
-    def levels(self) -> list[deque[Entry]]:
-        """All messages, as `PriorityReady` has them."""
-        return [deque(self._by_id.values())] if self._due else []
-
-    def append(self, entry: Entry) -> None:
-        self.extend((entry,))
-
-    def extend(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            self._by_id[id_of(entry)] = entry
-            self._due.add(_due_of(entry))
+    def _put(self, entry: Entry) -> None:
+        self._by_id[id_of(entry)] = entry
+        self._due.add(_due_of(entry))
 
     def popleft(self) -> Entry:
         due: _Due = self._due.pop(0)
         found: Entry = self._by_id.pop(due[1:])
         return found
 
-    def put_back(self, entries: Iterable[Entry]) -> None:
-        self.extend(entries)
-
     def clear(self) -> None:
         self._due.clear()
         self._by_id.clear()
-
-    def by_id(self) -> list[Entry]:
-        return list(self._by_id.values())
-
-    def after(self, after: MessageId, most: int) -> list[Entry]:
-        found = islice(self._by_id.irange(after, inclusive=(False, True)), most)
-        return [self._by_id[key] for key in found]
-
-    def holds_epoch(self, epoch: int) -> bool:
-        first = next(self._by_id.irange((epoch, 0)), None)
-        return first is not None and first[0] == epoch
 
 
 def _due_of(entry: Entry) -> _Due:

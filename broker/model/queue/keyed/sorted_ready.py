@@ -1,6 +1,6 @@
 """Ready messages sorted by id, of which any may leave next; and values of messages as keys. Pure.
 
-Base of `LastValueReady` and `GroupedReady`, which queues use in place of a deque.
+Base of `LastValueReady`, `GroupedReady` and `DueReady`, which queues use in place of a deque.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def key_of(value: object) -> Key | None:
 
 
 class SortedReady:
-    """The order is that of the ids."""
+    """The order of delivery is that of the ids, unless a kind has its own."""
 
     __slots__ = ("_by_id",)
 
@@ -54,8 +54,8 @@ class SortedReady:
 
     @property
     def levels(self) -> list[deque[Entry]]:
-        """All messages, as `PriorityReady` has them."""
-        return [deque(self)]
+        """All messages, sorted by id, as `PriorityReady` has them."""
+        return [deque(self._by_id.values())]
 
     def append(self, entry: Entry) -> None:
         self.extend((entry,))
