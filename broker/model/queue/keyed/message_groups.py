@@ -10,6 +10,7 @@ Groups belong to the node that serves: after a failover all are free, and their 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
@@ -75,8 +76,11 @@ class GroupedReady(SortedReady):
         self._unlist(group)
         if not ids or mine < ids[0]:
             ids.appendleft(mine)
-        else:
-            group.ids = deque(sorted((*ids, mine)))
+        else:  # rotating a deque only moves pointers
+            at = bisect_left(ids, mine)
+            ids.rotate(-at)
+            ids.appendleft(mine)
+            ids.rotate(at)
         self._list(group)
 
     def put_back(self, entries: Iterable[Entry]) -> None:
