@@ -18,21 +18,24 @@ export function roleOf(node) {
   return {tone: node.isFenced ? "bad" : tone, word: node.isFenced ? "output fenced" : word};
 }
 
+/** What a node said last does not hold once its link is lost. */
+const statusOf = (member) => (member.connected === false && !member.self ? "unreachable" : member.status);
+
 /** The pair as the picture shows it: the node that serves first. */
 export function pairOf(status, overview = null) {
   const members = status.members?.length ? status.members : [{
     name: status.name, status: status.status, in_sync: true, connected: true, self: true, address: "",
   }];
   const nodes = members.map((member) => ({
-    name: member.name, status: member.status, self: Boolean(member.self), connected: member.connected !== false,
+    name: member.name, status: statusOf(member), self: Boolean(member.self), connected: member.connected !== false,
     inSync: Boolean(member.in_sync), address: member.address ?? "", trouble: member.trouble ?? "",
     lag: member.lag, lagBytes: member.lag_bytes, queuesLeft: member.queues_left,
-    serves: SERVING.includes(member.status), isFenced: Boolean(member.self && status.withheld),
+    serves: SERVING.includes(statusOf(member)), isFenced: Boolean(member.self && status.withheld),
   }));
   nodes.sort((a, b) => Number(b.serves) - Number(a.serves) || a.name.localeCompare(b.name));
   const verdict = verdictOf(status, nodes);
   return {
-    nodes, verdict, clients: overview?.object_totals?.connections ?? null,
+    nodes, verdict, clients: serves(status) ? overview?.object_totals?.connections ?? null : null,
     isPaused: Boolean(status.withheld || status.alarms?.memory || status.alarms?.disk),
     words: `${verdict.title} ${nodes.map((node) => `${node.name} ${roleOf(node).word}`).join(", ")}.`,
   };

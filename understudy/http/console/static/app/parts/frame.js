@@ -60,7 +60,7 @@ function Notes() {
   }
   if (status && isUp && !serves(status)) {
     const where = status.primary ? `The primary is ${plain(status.primary)}: change things there.` : "No primary is known.";
-    notes.push(["note", `${plain(status.name)} is a backup, so this page is read-only. ${where}`]);
+    notes.push(["note", `${plain(status.name)} does not serve, so this page is read-only. ${where}`]);
   }
   if (status?.alarms?.memory) notes.push(["bad", "Memory alarm: publishers are paused until consumers have taken enough."]);
   if (status?.alarms?.disk) notes.push(["bad", "Disk alarm: publishers are paused until the disk has more room."]);

@@ -2,15 +2,21 @@
 import {html} from "../core/dom.js";
 import {plain} from "../core/format.js";
 
-const SIZE = {width: 760, height: 340};
-const RINGS = [115, 155];
+const MARGIN = {x: 100, y: 32};
+/** Half the width and height of the ring of neighbours; farther nodes are on a wider one. */
+const RING = {wide: {x: 230, y: 105}, narrow: {x: 95, y: 120}};
+const FARTHER = 1.35;
 
-export function Map({node, agents, links, routes}) {
+export function Map({node, agents, links, routes, isNarrow}) {
   const edges = edgesOf(node, agents, links, routes);
-  const places = placed(node, edges);
+  const places = placed(node, edges, isNarrow ? RING.narrow : RING.wide);
+  const xs = [...places.values()].map((at) => at.x);
+  const ys = [...places.values()].map((at) => at.y);
+  const [left, top] = [Math.min(...xs) - MARGIN.x, Math.min(...ys) - MARGIN.y];
+  const box = [left, top, Math.max(...xs) + MARGIN.x - left, Math.max(...ys) + MARGIN.y - top];
   const words = edges.map((edge) => `${edge.from} to ${edge.to}: ${edge.state}`).join("; ");
   return html`
-    <svg class="picture map" viewBox="0 0 ${SIZE.width} ${SIZE.height}" role="img" aria-label=${`Federation of ${plain(node)}. ${plain(words)}`}>
+    <svg class="picture map" viewBox=${box.map(Math.round).join(" ")} role="img" aria-label=${`Federation of ${plain(node)}. ${plain(words)}`}>
       ${edges.map((edge) => html`<${Edge} edge=${edge} a=${places.get(edge.from)} b=${places.get(edge.to)} />`)}
       ${[...places].map(([name, at]) => html`<${Node} name=${name} at=${at} isSelf=${name === node} />`)}
     </svg>`;
@@ -25,7 +31,7 @@ function edgesOf(node, agents, links, routes) {
     if (!old || old.state === "running") found.set(key, {from, to, state});
   };
   for (const agent of agents) {
-    const other = agent.source || agent.upstream;
+    const other = agent.source.split(" at ")[0] || agent.upstream;
     if (agent.consume_mode !== "none") add(other, node, agent.state);
     if (agent.forward_mode && agent.forward_mode !== "none") add(node, other, agent.state);
   }
@@ -43,7 +49,7 @@ function edgesOf(node, agents, links, routes) {
   return [...found.values()].filter((edge) => edge.from !== edge.to);
 }
 
-function placed(node, edges) {
+function placed(node, edges, ring) {
   const near = new Set();
   const all = new Set();
   for (const {from, to} of edges) {
@@ -52,13 +58,12 @@ function placed(node, edges) {
     if (to === node) near.add(from);
   }
   all.delete(node);
-  const middle = {x: SIZE.width / 2, y: SIZE.height / 2};
-  const places = new globalThis.Map([[node, middle]]);
+  const places = new globalThis.Map([[node, {x: 0, y: 0}]]);
   const names = [...all].sort((a, b) => Number(near.has(b)) - Number(near.has(a)) || a.localeCompare(b));
   names.forEach((name, at) => {
-    const angle = (2 * Math.PI * at) / names.length - Math.PI;
-    const ring = near.has(name) ? RINGS[0] : RINGS[1];
-    places.set(name, {x: middle.x + 2 * ring * Math.cos(angle), y: middle.y + ring * Math.sin(angle) * 0.9});
+    const angle = (2 * Math.PI * at) / names.length - Math.PI * 0.85;
+    const far = near.has(name) ? 1 : FARTHER;
+    places.set(name, {x: far * ring.x * Math.cos(angle), y: far * ring.y * Math.sin(angle)});
   });
   return places;
 }

@@ -67,7 +67,7 @@ function Message({of: it, tag}) {
         <span class="faint">${octets(it.payload_bytes)}${it.message_count !== undefined ? `, ${count(it.message_count)} behind it` : ""}</span>
       </header>
       <${Pairs} of=${properties} /><${Pairs} of=${headers ?? {}} label="headers" />
-      <pre>${it.payload_encoding === "base64" ? "base64: " : ""}${payload(it.payload)}</pre>
+      <pre>${it.payload_encoding === "string" ? "" : `${it.payload_encoding}: `}${payload(it.payload)}</pre>
     </li>`;
 }
 

@@ -11,6 +11,7 @@ export function RoleButtons() {
   const {confirm} = useDialogs();
   if (!isUp || !status || !mayCommand(who) || status.status === "standalone") return null;
   if (serves(status)) return html`<button type="button" class="button" onClick=${() => confirm(switchover(status))}>Switch over</button>`;
+  if (pairOf(status).nodes.some((node) => node.serves && node.connected)) return null;
   return html`<button type="button" class="button" onClick=${() => confirm(promotion(status))}>Promote this node</button>`;
 }
 

@@ -24,7 +24,7 @@ const COLUMNS = [
 
 export function State({of: {state}}) {
   if (!state || state === "running" || state === "idle") return html`<span class="calm">${plain(state ?? "running")}</span>`;
-  return html`<${Badge} tone="wait">${plain(state)}</${Badge}>`;
+  return html`<${Badge} tone=${state === "replica" ? "plain" : "wait"}>${plain(state)}</${Badge}>`;
 }
 
 /** What a queue or an exchange is, in a few marks with titles. */

@@ -2,6 +2,7 @@
 import {html} from "../../core/dom.js";
 import {count, named, plain} from "../../core/format.js";
 import {useLive} from "../../core/live.js";
+import {NARROW, useMedia} from "../../core/media.js";
 import {Badge, Empty, Panel, Title} from "../../parts/basics.js";
 import {Map} from "../../parts/map.js";
 import {Table} from "../../parts/table.js";
@@ -36,18 +37,17 @@ const ROUTES = [
 
 export function Federation() {
   const {status} = useLive();
+  const isNarrow = useMedia(NARROW);
   const found = status?.federation ?? {};
   const {agents = [], links = [], routes = [], upstreams = []} = found;
   const isEmpty = !agents.length && !links.length && !routes.length && !upstreams.length;
   return html`
     <${Title} sub=${found.node ? `This broker is the node ${plain(found.node)} of the federation.` : "This broker has no name in a federation (federation.node)."}>Federation</${Title}>
     ${isEmpty ? html`<${Panel} wide=${true}><${Empty}>No upstream, no agent and no link. <code>understudy federate</code> makes them.</${Empty}></${Panel}>` : html`
-      <${Panel} title="Map" wide=${true}><${Map} node=${found.node || status.name} agents=${agents} links=${links} routes=${routes} /></${Panel}>
+      <${Panel} title="Map" wide=${true}><${Map} node=${found.node || status.name} agents=${agents} links=${links} routes=${routes} isNarrow=${isNarrow} /></${Panel}>
       <${Panel} title="Agents" wide=${true}><${Lines} rows=${agents} columns=${AGENTS} label="Agents" /></${Panel}>
-      <div class="columns">
-        <${Panel} title="Links of other nodes"><${Lines} rows=${links} columns=${LINKS} label="Links" /></${Panel}>
-        <${Panel} title="Routes"><${Lines} rows=${routes} columns=${ROUTES} label="Routes" /></${Panel}>
-      </div>`}`;
+      <${Panel} title="Links of other nodes" wide=${true}><${Lines} rows=${links} columns=${LINKS} label="Links" /></${Panel}>
+      <${Panel} title="Routes" wide=${true}><${Lines} rows=${routes} columns=${ROUTES} label="Routes" /></${Panel}>`}`;
 }
 
 const Lines = ({rows, columns, label}) =>

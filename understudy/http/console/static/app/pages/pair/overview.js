@@ -1,16 +1,15 @@
 // The pair as a picture with its sentences, the rates, and the totals.
-import {html, useEffect, useState} from "../../core/dom.js";
+import {html} from "../../core/dom.js";
 import {count, duration, many, octets, plain} from "../../core/format.js";
 import {useLive, usePolled} from "../../core/live.js";
-import {lagWords, pairOf, roleOf} from "../../core/pair.js";
+import {NARROW, useMedia} from "../../core/media.js";
+import {lagWords, pairOf, roleOf, serves} from "../../core/pair.js";
 import {hrefOf} from "../../core/route.js";
 import {Badge, Fact, Facts, Loading, Panel, Tile, Title} from "../../parts/basics.js";
 import {Picture} from "../../parts/picture.js";
 import {MessageRates, QueuedMessages} from "../../parts/rates.js";
 import {RoleButtons} from "../../parts/roles.js";
 import {EventList} from "./events.js";
-
-const NARROW = "(max-width: 760px)";
 
 export function Overview() {
   const {status, overview} = useLive();
@@ -52,8 +51,8 @@ function Sentences({status, pair}) {
       <${Fact} label="In-sync record">${owner
         ? `${plain(owner)} owns the record of epoch ${status.epoch}. In sync: ${synced.map(plain).join(", ") || "nobody"}.`
         : "No record yet: nobody has been promoted."}</${Fact}>
-      <${Fact} label="Held confirms">${held(status)}</${Fact}>
-      <${Fact} label="Consumer acks">${dequeues(status.dequeues)}</${Fact}>
+      ${serves(status) && html`<${Fact} label="Held confirms">${held(status)}</${Fact}>
+        <${Fact} label="Consumer acks">${dequeues(status.dequeues)}</${Fact}>`}
       <${Fact} label="Authority" tone=${authority?.ok === false ? "bad" : ""}>${authorityWords(authority)}</${Fact}>
       ${controller && html`<${Fact} label="Controller">${controllerWords(controller)}</${Fact}>`}
       <${Fact} label="Last failover">${last
@@ -139,15 +138,4 @@ function Node() {
         <${Fact} label="Build">${plain(status.build)}, link protocol ${status.version}</${Fact}>
       </${Facts}>
     </${Panel}>`;
-}
-
-function useMedia(query) {
-  const [matches, setMatches] = useState(matchMedia(query).matches);
-  useEffect(() => {
-    const list = matchMedia(query);
-    const changed = () => setMatches(list.matches);
-    list.addEventListener("change", changed);
-    return () => list.removeEventListener("change", changed);
-  }, [query]);
-  return matches;
 }

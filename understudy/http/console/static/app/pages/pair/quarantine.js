@@ -14,7 +14,7 @@ const ABOUT = "Messages that this node held when it came back, and that the prim
 const shape = (queue) => [
   {key: "name", label: "Queue", render: (row) => html`<a href=${hrefOf("quarantine", row.queue)}>${named(row.name)}</a>`},
   {key: "messages", label: "Messages", isNumber: true, render: (row) => count(row.messages)},
-  {key: "octets", label: "Octets", isNumber: true, render: (row) => octets(row.octets)},
+  {key: "bytes", label: "Size", isNumber: true, render: (row) => octets(row.bytes)},
   {key: "republished", label: "Republished", isNumber: true, render: (row) => count(row.republished)},
   {key: "in_doubt", label: "In doubt", isNumber: true, render: (row) => count(row.in_doubt)},
   {key: "oldest_ms", label: "Oldest", render: (row) => when(row.oldest_ms)},
@@ -50,6 +50,15 @@ const republishing = (row, refresh) => ({
   said: (answer) => { refresh(); return `${many(answer.republished, "message")} republished and confirmed.`; },
 });
 
+/** A message of the quarantine, as one that came out of a queue. */
+function readable(it) {
+  const {application_headers: headers, ...properties} = it.properties;
+  return {
+    ...it, properties: {...properties, headers}, payload_bytes: it.bytes,
+    payload: it.body ?? it.body_hex, payload_encoding: it.body === null ? "hex" : "string",
+  };
+}
+
 export function QuarantinedQueue({queue}) {
   const {form} = useDialogs();
   const {data, error, refresh} = usePolled(path`quarantine/${queue}`, 60);
@@ -59,7 +68,7 @@ export function QuarantinedQueue({queue}) {
     <${Title} sub=${`${many(summary.messages, "message")} in quarantine, ${count(summary.republished)} republished`}
       actions=${html`<button type="button" class="button" onClick=${() => form(republishing(summary, refresh))}>Republish</button>`}>${named(summary.name)}</${Title}>
     <${Panel} wide=${true} title=${data.more ? `The first ${count(data.messages.length)}` : "Messages"}>
-      <${Messages} of=${data.messages} tag=${(it) => html`<code>${plain(it.id)}</code>
+      <${Messages} of=${data.messages.map(readable)} tag=${(it) => html`<code>${plain(it.id)}</code>
         ${it.republished && html`<${Badge} tone="ok">republished</${Badge}>`}${it.in_doubt && html`<${Badge} tone="wait">in doubt</${Badge}>`}`} />
     </${Panel}>`;
 }
