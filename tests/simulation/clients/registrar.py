@@ -1,6 +1,7 @@
 """An operator who makes, changes and deletes users, one at a time, by the management method.
 
-A user and its permission are changed in one question and say the same number, so that half of a change shows.
+A user, its permissions and its limits are changed in one question and say the same number, so that half of a
+change shows.
 What an answer has said is so from then on; after a question without one, or with one that does not know,
 either may be so: that user is left alone afterwards.
 """
@@ -12,11 +13,13 @@ from random import Random
 from typing import Any
 
 from broker.model.vhost.directory import Directory
+from broker.security.topic_permissions import topic_name
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Network
 from tests.simulation.harness.operator import SERVING, Question, Reply
 
+TOPIC = "amq.topic"
 ELSEWHERE = 0.1
 """Part of the questions that go to whoever it may be."""
 
@@ -89,16 +92,24 @@ def changes_of(name: str, number: int) -> list[dict[str, Any]]:
     if not number:
         return [{"action": "delete", **user}]
     expressions = {"configure": f"^{number}$", "read": "", "write": ""}
+    topics = {"read": "", "write": f"^{number}$"}
     return [
         {"action": "put", **user, "value": {"password_hash": "", "tags": [str(number)]}},
         {"action": "put", "kind": "permission", "vhost": "/", "name": name, "value": expressions},
-    ]
+        {"action": "put", "kind": "topic-permission", "vhost": "/", "name": topic_name(name, TOPIC),
+         "value": topics},
+        {"action": "put", "kind": "user-limits", "vhost": "", "name": name,
+         "value": {"max-channels": number}},
+    ]  # fmt: skip
 
 
 def number_of(directory: Directory, name: str) -> int | None:
     """Which one it is there; 0: there is no such user; None: it is half of one."""
     user, permission = directory.users.get(name), directory.permissions.get(("/", name))
-    if user is None or permission is None:
-        return 0 if user is permission else None
+    topics = directory.topic_permissions.get(("/", name), {}).get(TOPIC)
+    limits = directory.user_limits.get(name)
+    if user is None or permission is None or topics is None or limits is None:
+        return 0 if user is permission is topics is limits else None
     (tag,) = user.tags
-    return int(tag) if permission.configure == f"^{tag}$" else None
+    same = permission.configure == topics.write == f"^{tag}$" and limits == {"max-channels": int(tag)}
+    return int(tag) if same else None
