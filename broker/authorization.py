@@ -93,7 +93,7 @@ class Access:
             return
         if not permission.allows(what, key, self._user, self._vhost, connection.matched_slowly):
             raise AccessRefused(
-                f"{what} access to topic '{key}' in exchange topic '{exchange}' in vhost '{self._vhost}' "
+                f"{what} access to topic '{key}' in exchange '{exchange}' in vhost '{self._vhost}' "
                 f"refused for user '{self._user}'"
             )
         if len(self._topics) >= _MEMO:

@@ -33,7 +33,7 @@ def world_of(*entries: EntryPut) -> World:
 
 def refusal(what: str, key: str) -> tuple[int, str]:
     return 403, (
-        f"ACCESS_REFUSED - {what} access to topic '{key}' in exchange topic 'amq.topic' in vhost '/' "
+        f"ACCESS_REFUSED - {what} access to topic '{key}' in exchange 'amq.topic' in vhost '/' "
         "refused for user 'alice'"
     )
 
