@@ -56,14 +56,16 @@ def lengths_of(queue: Queue) -> Lengths:
 
 
 class Sampler:
-    """`lengths`: messages in the queues of each virtual host at the last pass. `vhosts`: the counters of each
-    virtual host, of all protocols, and `node`: those of all together, with their samples."""
+    """`lengths`: messages in the queues of each virtual host at the last pass; `consumers`: of these queues.
+    `vhosts`: the counters of each virtual host, of all protocols, and `node`: those of all together, with
+    their samples."""
 
     def __init__(self, broker: Sampled) -> None:
         self._broker = broker
         self.began: float | None = None
         """When the node started, on its clock."""
         self.lengths: dict[str, Lengths] = {}
+        self.consumers: dict[str, int] = {}
         self.vhosts: dict[str, Counts] = {}
         self.node = Counts()
 
@@ -71,11 +73,14 @@ class Sampler:
         """One pass; each item is the end of a step."""
         broker, vhosts = self._broker, self._broker.vhosts
         lengths: dict[str, Lengths] = {}
+        consumers: dict[str, int] = {}
         left = STEP
         for queue in list(vhosts.queues_by_uuid.values()):
             found = lengths_of(queue)
             queue.counts.sample(now, found)
             lengths[queue.vhost] = lengths.get(queue.vhost, NOTHING).plus(found)
+            if queue.consumers:
+                consumers[queue.vhost] = consumers.get(queue.vhost, 0) + len(queue.consumers)
             if not (left := left - 1):
                 left = STEP
                 yield
@@ -96,6 +101,7 @@ class Sampler:
             if left <= 0:
                 left = STEP
                 yield
+        self.consumers = consumers
         self._totals(now, lengths)
 
     def _totals(self, now: float, lengths: dict[str, Lengths]) -> None:

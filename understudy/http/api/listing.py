@@ -104,8 +104,12 @@ async def _sorted(
     keyed: list[tuple[Any, int, Any]] = []
     runs: list[list[tuple[Any, int, Any]]] = []
     for at, item in enumerate(found):
-        row = table.row(item, view, [path[0]] if path else ["vhost", "name"])
-        keyed.append((_key(row, path), at, item))
+        number = table.number(item, path) if path else None
+        if number is not None:
+            key: Any = (1, number)
+        else:
+            key = _key(table.row(item, view, [path[0]] if path else ["vhost", "name"]), path)
+        keyed.append((key, at, item))
         await pace.step()
         if len(keyed) == _RUN:
             runs.append(sorted(keyed, key=_order))

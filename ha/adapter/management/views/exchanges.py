@@ -32,7 +32,7 @@ _EXCHANGE: dict[str, Column[Exchange]] = {
 }
 
 EXCHANGES: Table[Exchange] = Table(
-    items=lambda view: [x for vhost in view.node.vhosts for x in list(vhost.exchanges.values())],
+    items=lambda view: (x for vhost in list(view.node.vhosts) for x in list(vhost.exchanges.values())),
     vhost=lambda exchange: exchange.vhost,
     owner=None,
     columns=_EXCHANGE,

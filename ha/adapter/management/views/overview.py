@@ -15,7 +15,7 @@ from ha.adapter.management.views.connections import clients
 from ha.adapter.management.views.directory import cluster_name
 from ha.adapter.management.views.queues import listed
 from ha.adapter.management.views.rates import LENGTHS, channel_stats, details, gauge
-from ha.adapter.management.views.vhosts import counts_in, lengths_in
+from ha.adapter.management.views.vhosts import LIVE, counts_in, lengths_in
 from ha.adapter.management.views.view import Row, View
 
 if TYPE_CHECKING:
@@ -101,10 +101,23 @@ def _objects(vhosts: list[VirtualHost], view: View) -> Row:
     return {
         "channels": sum([1 for connection in of_clients for _ in opened(connection)]),
         "connections": len(of_clients),
-        "consumers": sum([len(queue.consumers) for vhost in vhosts for queue in vhost.queues.values()]),
+        "consumers": sum([_consumers(vhost, view) for vhost in vhosts]),
         "exchanges": sum([len(vhost.exchanges) for vhost in vhosts]),
-        "queues": sum([1 for vhost in vhosts for queue in vhost.queues.values() if listed(queue)]),
+        "queues": sum([_queues(vhost) for vhost in vhosts]),
     }
+
+
+def _consumers(vhost: VirtualHost, view: View) -> int:
+    if len(vhost.queues) > LIVE:
+        return view.node.broker.sampler.consumers.get(vhost.name, 0)
+    return sum([len(queue.consumers) for queue in vhost.queues.values()])
+
+
+def _queues(vhost: VirtualHost) -> int:
+    """Of very many, those that are not told do not matter."""
+    if len(vhost.queues) > LIVE:
+        return len(vhost.queues)
+    return sum([listed(queue) for queue in vhost.queues.values()])
 
 
 def nodes(view: View) -> list[Row]:

@@ -21,7 +21,7 @@ from broker.sampling import EVERY
 from ha.adapter.management.connection_name import connection_name
 from ha.adapter.management.definitions_view import to_json
 from ha.adapter.management.views.consumers import consumer_rows
-from ha.adapter.management.views.rates import LENGTHS, gauge, queue_stats
+from ha.adapter.management.views.rates import LENGTHS, gauge, queue_stats, stat_at
 from ha.adapter.management.views.view import ABSENT, Column, Table, View
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
 
 
 def _items(view: View) -> Iterable[Queue]:
-    return [queue for queue in view.node.vhosts.queues_by_uuid.values() if listed(queue)]
+    return (queue for queue in list(view.node.vhosts.queues_by_uuid.values()) if listed(queue))
 
 
 QUEUES: Table[Queue] = Table(
@@ -174,4 +174,5 @@ QUEUES: Table[Queue] = Table(
         "incoming": lambda queue, view: [],
     },
     plain=_PLAIN,
+    number=lambda queue, path: stat_at(queue.counts, path[1:]) if path[0] == "message_stats" else None,
 )

@@ -25,10 +25,27 @@ _CHANNEL = (
 _DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 _AT = {name: at for at, name in enumerate(NAMES)}
 _DELIVERED_AT = [_AT[name] for name in _DELIVERED]
+_PLACES = {name: [at] for name, at in _AT.items()} | {"deliver_get": _DELIVERED_AT}
 
 
 def queue_stats(counts: Counts, view: View) -> dict[str, Any]:
     return _stats(counts, view, ((name, name) for name in _QUEUE))
+
+
+def stat_at(counts: Counts, path: Sequence[str]) -> float | None:
+    """One number of `message_stats` by its path, to sort many objects by it: a counter or its rate. None:
+    another path."""
+    match path:
+        case [name]:
+            found = _PLACES.get(name)
+            values = counts.values()
+            return None if found is None else sum([values[at] for at in found])
+        case [name, "rate"]:
+            found, samples = _PLACES.get(name.removesuffix("_details")), counts.samples
+            if found is None or samples is None or len(samples) < 2:
+                return 0.0
+            return _rate((samples[-2], samples[-1]), found)
+    return None
 
 
 def channel_stats(counts: Counts, view: View) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -82,6 +82,8 @@ class Table(Generic[T]):
     columns: Mapping[str, Column[T]]
     details: Mapping[str, Column[T]]
     plain: Collection[str]
+    number: Callable[[T, Sequence[str]], float | None] = lambda item, path: None
+    """A number at a path, without its row; None: it is found in the row. For sorting."""
 
     def row(self, item: T, view: View, columns: Iterable[str] | None = None) -> Row:
         """Some columns of an object, by default all of a list."""
@@ -125,3 +127,6 @@ class RowTable:
 
     def whole(self, item: Row, view: View) -> Row:
         return item
+
+    def number(self, item: Row, path: Sequence[str]) -> float | None:
+        return None
