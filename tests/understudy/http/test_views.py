@@ -182,6 +182,24 @@ def test_fields_and_types_are_rabbitmqs(pair: Pair) -> None:
     visit(pair, script)
 
 
+def test_who_browses_is_among_the_consumers_and_takes_no_part(pair: Pair) -> None:
+    client = Client("b", pair[0], pair.now)
+    client.begin(pair.now)
+    browse = {"queue": "q", "consumer_tag": "b", "no_ack": True, "arguments": {"x-browse": True}}
+    client.call("basic.consume", pair.now, **browse)
+    pair.run(0.1)
+
+    async def script(to: Doors) -> None:
+        _, rows = await to.ask("GET", "/api/consumers")
+        assert [(row["consumer_tag"], row["arguments"], row["active"]) for row in rows] == [
+            ("c", {}, True), ("b", {"x-browse": True}, True),
+        ]  # fmt: skip
+        _, queue = await to.ask("GET", "/api/queues/%2F/q")
+        assert queue["consumers"] == 1
+
+    visit(pair, script)
+
+
 def test_rates_and_samples_come_from_the_last_minute(pair: Pair) -> None:
     node = pair[0].running
     node.vhost.declare_queue("idle", owner=None, durable=True)
