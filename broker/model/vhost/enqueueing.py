@@ -56,6 +56,12 @@ def _alike(letter: _Letter) -> tuple[Envelope, tuple[Queue, ...], int, int | Non
     return letter.entry[1], letter.queues, letter.delay, letter.expiration
 
 
+def _path_of(queue: RuledQueue, envelope: Envelope) -> tuple[str, ...]:
+    """Federation nodes to which a message that leaves `queue` does not go back. A dead letter is a new
+    message, and one whose delay is over is not."""
+    return envelope.path if queue.rules.by_due else ()
+
+
 DeadRoutes = Mapping[tuple[RuledQueue, int, int], PublishRoute]
 """By queue, epoch and sequence of the message."""
 
@@ -327,7 +333,7 @@ class Enqueueing(Definitions):
         search = removals.searches.pop(queue, None)
         wanted = (entry[1].epoch, entry[0], exchange, key)
         if search is None or search.wanted != wanted:
-            search = Search(wanted, self._look_up_dead_route(exchange, key, raw))
+            search = Search(wanted, self._look_up_dead_route(exchange, key, raw, _path_of(queue, entry[1])))
         while True:
             try:
                 removals.left -= next(search.steps) // LOOKED
@@ -338,11 +344,15 @@ class Enqueueing(Definitions):
                 removals.searches[queue] = search
                 return None
 
-    def _look_up_dead_route(self, exchange: str, key: str, raw: bytes) -> Steps[PublishRoute]:
+    def _look_up_dead_route(
+        self, exchange: str, key: str, raw: bytes, path: tuple[str, ...] = ()
+    ) -> Steps[PublishRoute]:
         """The route of a dead letter, by its headers if they matter."""
         form, route = self.removals.format, (yield from self.find_inner(exchange, key))
         if route.needs_headers or form.has_copies(raw):
-            route = yield from self.find_by_headers(exchange, key, form.headers(raw), raw, inner=True)
+            route = yield from self.find_by_headers(
+                exchange, key, form.headers(raw), raw, inner=True, path=path
+            )
         return route
 
     def _dead_key(self, queue: RuledQueue, envelope: Envelope) -> str:
@@ -374,6 +384,7 @@ class Enqueueing(Definitions):
             channel=envelope.channel,
             largest_frame=max(envelope.largest_frame, *(letter.largest for letter in run)),
             expiration=run[0].expiration,
+            path=_path_of(queue, envelope),
             priority=envelope.priority,
             blind=envelope.blind,
         ).accepted

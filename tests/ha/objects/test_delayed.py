@@ -29,7 +29,7 @@ def shop() -> Pair:
     for delay, persistent in ((3000, True), (1000, True), (2000, False)):
         raw = content(1, b"x", properties=b"".join(BasicProperties(headers={"x-delay": delay}).encode()))
         route = finish(vhost.find_by_headers("later", str(delay), headers_of(raw), raw))
-        vhost.publish(route, [raw], persistent=persistent, channel=1, largest_frame=100)
+        vhost.publish(route, [raw], persistent=persistent, channel=1, largest_frame=100, path=("far", "near"))
     pair.run(0.2)
     assert pair.fingerprint(pair[0]) == pair.fingerprint(pair[1])
     return pair
@@ -54,11 +54,9 @@ def test_a_promoted_backup_sends_them_on_at_their_time_each_once() -> None:
     assert counts(b) == (1, 2)
     pair.run(1)
     assert counts(b) == (0, 3)
-    assert [e.routing_key for _, e, _ in b.running.vhost.queues["q"].held_entries()] == [
-        "1000",
-        "2000",
-        "3000",
-    ]
+    gone_on = [envelope for _, envelope, _ in b.running.vhost.queues["q"].held_entries()]
+    assert [envelope.routing_key for envelope in gone_on] == ["1000", "2000", "3000"]
+    assert {envelope.path for envelope in gone_on} == {("far", "near")}, "it goes back to none of these"
     assert isinstance(b.ledger, Ends) and b.ledger.left[Reason.DEAD_LETTERED] == 3
 
 
