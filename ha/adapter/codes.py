@@ -189,6 +189,25 @@ LEVELS_SET = Code(
     "A standalone broker has become the primary of a pair. What it had is replicated by `ha.replicate`.",
     "Nothing.",
 )
+LAST_MAN_BEGINS = Code(
+    "ha-last-man-begins",
+    "no backup is in sync: transient messages of replicated, durable queues go to the disk, too",
+    "`ha.last_man` is `persist`, and this primary has no backup in sync. Confirms of such messages wait for "
+    "the disk from now on. Older ones are being written.",
+    "Start a backup, or find out why none joins: `understudy status`.",
+)
+LAST_MAN_KEEPS = Code(
+    "ha-last-man-keeps",
+    "all transient messages of replicated, durable queues are on disk",
+    "The older messages are written, too. A restart of this node alone brings all of them back.",
+    "Nothing.",
+)
+LAST_MAN_ENDS = Code(
+    "ha-last-man-ends",
+    "no longer the last man: new transient messages stay in memory",
+    "A backup is in sync again, or this node no longer serves.",
+    "Nothing.",
+)
 QUEUES_ABANDONED = Code(
     "ha-queues-abandoned",
     "queues ended, because their clients have not come back: {names}",

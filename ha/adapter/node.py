@@ -31,6 +31,7 @@ from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.federation.federation import FEDERATION_METHODS, Federation
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerCame, PeerLost
+from ha.adapter.last_man import LastMan
 from ha.adapter.ledger_port import NullLedger
 from ha.adapter.management.questions import CONTROLLER, Questions
 from ha.adapter.management.status_view import controller_of, status_of
@@ -160,6 +161,7 @@ class Node:
         self.hooks.exchange_made = self.federation.exchange_made
         self.broker.gates += [store, self.core]
         self._ledger = LedgerSink(ledger, store, history)
+        self.last_man = LastMan(self, store, bases, persist=ha.last_man == "persist")
         self.broker.sinks += [StoreSink(store, bases), LinkSink(self), self._ledger]
         self.broker.sinks.append(self.mirrors.source)
 
@@ -329,7 +331,9 @@ class Node:
         self.mirrors.tick(now)
         self.federation.tick(now)
         self._questions.tick()
+        self.last_man.tick(wall_ms)
         self.broker.end_tick(now, wall_ms)
+        self.last_man.end_tick(wall_ms)
         self.mirrors.end_tick(now)
         self.federation.end_tick(now)
         self._questions.end_tick()
@@ -406,6 +410,7 @@ class Node:
             return None
         return earliest(
             self._core_deadline,
+            self.now if self.last_man.hungry() else None,
             self.broker.next_deadline(),
             self.peerings.next_deadline(),
             self._grace_until,
@@ -440,6 +445,9 @@ class Node:
         counts["events"] = dict(self._effects.events)
         counts["recent_events"] = list(self._effects.recent)
         counts["held_channels"] = len(self.broker.holding)
+        if self.settings.brokers:
+            counts["last_man"] = self.last_man.status()
+        found["reason"] += self.last_man.words()
         return found | counts | {"alarms": self.broker.alarms}
 
     def _controller(self) -> dict[str, Any]:

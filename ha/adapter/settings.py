@@ -52,6 +52,10 @@ class HaSettings:
     """
     min_backups: int = 0
     """With fewer backups in sync than this, confirms are held, whatever `on_backup_loss` says."""
+    last_man: str = "none"
+    """`persist`: while no backup is in sync, the primary keeps transient messages of replicated, durable
+    queues on its disk, too; `none`: it does not.
+    """
     ack_timeout: float = 2.0
     """A backup in sync that has not acknowledged for this long is excluded."""
     lease: float = 3.0

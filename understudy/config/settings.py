@@ -295,6 +295,10 @@ class HaSection(_Section):
     min_backups: int = Field(default=0, ge=0)
     """With fewer backups in sync than this, confirms wait, whatever `ha.on_backup_loss` is. Less than the
     number of `ha.brokers`. With `block` it counts as at least 1."""
+    last_man: Literal["none", "persist"] = "none"
+    """`persist`: a primary without a backup in sync also writes transient messages of replicated, durable
+    queues to disk, and their confirms wait for that. So a restart of this node alone loses none of them.
+    `none`: they stay in its memory only. Each node may have its own."""
     ack_timeout: Duration = 2.0
     """A backup in sync that has not acked for this long is excluded. Under `ha.authority = "pair"` it counts
     as at most two thirds of `ha.failover_timeout`."""

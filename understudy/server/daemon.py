@@ -309,6 +309,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
         replicate=ha.replicate,
         on_backup_loss=ha.on_backup_loss,
         min_backups=ha.min_backups,
+        last_man=ha.last_man,
         ack_timeout=ha.ack_timeout,
         lease=ha.lease,
         backup_timeout=ha.backup_timeout,

@@ -89,6 +89,7 @@ class QueueContents:
     - `ready_octets`: body bytes of ready messages; only counted if such a limit applies (`sized`).
     - `counts`: messages in and out, for statistics.
     - `stored`: the store may hold some of its messages. Until then the store needs no dequeues.
+    - `transient_scope`: which sinks see its transient messages: no store, unless `keep_transient` says so.
     - `deleted`: the queue is gone. Messages that channels still hold are ignored when they come back.
     - `dying`: refused, unacknowledged messages that no channel holds, without their dead letters yet.
     - `replaced`: unacknowledged messages that no channel holds, since newer ones replace them.
@@ -138,6 +139,7 @@ class QueueContents:
         "sized",
         "stored",
         "timed",
+        "transient_scope",
         "unacked_count",
         "uuid",
         "vhost",
@@ -174,7 +176,7 @@ class QueueContents:
         self.scope = declared.scope
         self.content_scope = declared.content_scope
         self.stored = False
-        self._leave_scope = self.content_scope & ~Scope.STORE
+        self.transient_scope = self._leave_scope = self.content_scope & ~Scope.STORE
         self.owner = owner
         self.history = history
         self.on_schedule = on_schedule
@@ -387,7 +389,19 @@ class QueueContents:
         self.scope = scope
         self.replicate = replicate
         self.content_scope = content = self.declaration().content_scope
+        self.transient_scope = content & ~Scope.STORE
         self._leave_scope = content if self.stored else content & ~Scope.STORE
+
+    def keep_transient(self, keep: bool) -> bool:
+        """From now on, or no longer, the store gets transient messages too, if the queue is replicated and
+        durable. What the store then holds leaves it as it leaves the queue. Returns whether it gets them.
+        Routes cache the answer."""
+        content = self.content_scope
+        kept = keep and bool(content & Scope.STORE) and bool(content & Scope.LINK)
+        self.transient_scope = content if kept else content & ~Scope.STORE
+        if kept:
+            self._now_stored()
+        return kept
 
     def check_may_serve(self, epoch: int) -> None:
         """Raises InternalError if the replica is incomplete, or has messages of `epoch` or a later epoch."""

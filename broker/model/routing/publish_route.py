@@ -35,7 +35,7 @@ class PublishRoute:
     - `needs_headers`: the exchange leads to a headers exchange. Ignore `queues`, and call
       `find_by_headers` for each message.
     - `groups`: the queues by scope, because their messages go into one record: scope for persistent
-      messages, scope for transient messages (which no store sees), queues, UUIDs.
+      messages, scope for transient messages (see `QueueContents.transient_scope`), queues, UUIDs.
     - `need`: indexed by `persistent`.
     - `refusing`: one of the queues rejects publishes when it is full, so each queue takes its own part of
       a run.
@@ -87,15 +87,15 @@ class PublishRoute:
         self.keyed = [queue for queue in queues if queue.rules.last_value_key is not None]
         self.delay = delay if delay and any(is_delay(queue.name) for queue in queues) else 0
         self.linked = any(is_link(queue.name) for queue in queues)
-        by_scope: dict[Scope, list[Queue]] = {}
+        by_scope: dict[tuple[Scope, Scope], list[Queue]] = {}
         for queue in queues:
-            by_scope.setdefault(queue.content_scope, []).append(queue)
+            by_scope.setdefault((queue.content_scope, queue.transient_scope), []).append(queue)
         self.groups: tuple[tuple[Scope, Scope, list[Queue], list[bytes]], ...] = tuple(
-            (scope, scope & ~Scope.STORE, members, [queue.uuid for queue in members])
-            for scope, members in by_scope.items()
+            (scope, transient_scope, members, [queue.uuid for queue in members])
+            for (scope, transient_scope), members in by_scope.items()
         )
-        persistent = max((need_of(scope) for scope in by_scope), default=Need.NONE)
-        transient = max((need_of(scope & ~Scope.STORE) for scope in by_scope), default=Need.NONE)
+        persistent = max((need_of(scope) for scope, _ in by_scope), default=Need.NONE)
+        transient = max((need_of(scope) for _, scope in by_scope), default=Need.NONE)
         self.need = (transient, persistent)
 
     def part(self, begin: int, end: int) -> PublishRoute:

@@ -74,5 +74,6 @@ def end_replica(vhost: VirtualHost, queue: Queue, *, alone: bool) -> None:
     queue.set_scope(declared.scope, declared.replicate)
     vhost._changed()
     queue.activate(vhost.history.epoch)
+    vhost.shared.keep_in(queue)
     vhost.hooks.queue_created(queue)
     vhost.expiries.used(queue)

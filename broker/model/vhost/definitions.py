@@ -377,6 +377,7 @@ class Definitions(Topology):
         queue.window = self.shared.window
         if self.serving:
             apply_to_new(self, queue)
+            self.shared.keep_in(queue)
         if owner is not None:
             self._owned.setdefault(owner, []).append(queue)
         self.add_queue(queue)

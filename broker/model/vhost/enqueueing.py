@@ -19,7 +19,7 @@ from broker.model.queue.removals import COPIES, LOOKED, Death, RuledQueue, Searc
 from broker.model.routing.exchange import PEERS, Exchange
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
-from broker.model.values import DYING, Need, Reason, Scope
+from broker.model.values import DYING, Need, Reason
 from broker.model.vhost.definitions import Definitions
 from broker.model.vhost.shared import Shared
 
@@ -167,7 +167,7 @@ class Enqueueing(Definitions):
             accepted = min(accepted, taken)
             most = max(most, taken)
             some = raws if taken == len(raws) else raws[:taken]
-            seen_by = queue.content_scope if envelope.persistent else queue.content_scope & ~Scope.STORE
+            seen_by = queue.content_scope if envelope.persistent else queue.transient_scope
             if some:
                 numbers.begin(linked)
                 first = queue.enqueue_run(envelope, some)
@@ -224,7 +224,7 @@ class Enqueueing(Definitions):
         on too."""
         held = envelope.as_expired()
         first = queue.hold_refused(held, raws)
-        seen_by = queue.content_scope if held.persistent else queue.content_scope & ~Scope.STORE
+        seen_by = queue.content_scope if held.persistent else queue.transient_scope
         if seen_by or self.history.ledger_wanted:
             self.history.append(EnqueueRun([queue.uuid], [first], held, raws, scope=seen_by))
         self.removals.held_back[queue] = None

@@ -50,6 +50,11 @@ class Shared:
         self.deleted_queues = DeletedQueues()
         self.queues_by_uuid: dict[bytes, Queue] = {}
         """All queues of all virtual hosts."""
+        self.transient_kept = False
+        """The store gets transient messages of replicated, durable queues too."""
+        self.unkept: dict[Queue, int] = {}
+        """Queues whose older transient messages the store may lack, with the sequence from which on it gets
+        them."""
         self.pending: list[Queue] = []
         self.expiries = Expiries()
         self.reconnecting = Reconnecting()
@@ -62,6 +67,11 @@ class Shared:
 
     def changed(self) -> None:
         self.generation += 1
+
+    def keep_in(self, queue: Queue) -> None:
+        """This queue has begun to serve here, perhaps with messages."""
+        if self.transient_kept and queue.keep_transient(True) and queue.total_count:
+            self.unkept[queue] = queue.ids.next
 
     def used(self, queue: Queue) -> None:
         """A client declared the queue, got from it or began to consume from it."""

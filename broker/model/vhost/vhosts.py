@@ -355,8 +355,23 @@ class VirtualHosts(Shared):
         self.serving = True
         return stamped
 
+    def keep_transient(self, keep: bool) -> None:
+        """On the serving node: from now on, or no longer, the store gets transient messages of replicated,
+        durable queues too. `unkept` names the queues with older ones."""
+        self.transient_kept = keep
+        self.unkept.clear()
+        for queue in self.queues_by_uuid.values():
+            if not keep:
+                queue.keep_transient(False)
+            elif queue.serves:
+                self.keep_in(queue)
+        for vhost in self:
+            vhost._changed()
+
     def deactivate(self) -> None:
         """Stop serving: every queue becomes a replica. Flush history before. Consumers are not notified."""
+        if self.transient_kept:
+            self.keep_transient(False)
         for queue in self.queues_by_uuid.values():
             if queue.mode is Mode.ACTIVE:
                 queue.deactivate()

@@ -11,14 +11,14 @@ declared()                   the topology is there, whoever is to hear of events
 tried(address)               a client asks a node to be let in, after its login
 forced(machine, over)        an operator is about to promote it with `force_lossy`; `over`: it was refused
 quiet_point(primary, backups)  nothing is on its way, `backups` are all ready and in the record
-end(memory_lost)             the queues are drained; `memory_lost`: instants at which no node was running,
+end(memory_lost, kept)       the queues are drained; `memory_lost`: instants at which no node was running,
                              or at which the last that was in sync went
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from tests.simulation.checkers.clients.acked import Acked22
 from tests.simulation.checkers.clients.clients_see import Deliveries17and20and21and23
@@ -32,7 +32,7 @@ from tests.simulation.checkers.copies.compared import Compared13
 from tests.simulation.checkers.copies.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.checkers.copies.divergent import Divergent15
 from tests.simulation.checkers.copies.remembered import Remembered15
-from tests.simulation.checkers.copies.stored import check_stored_19
+from tests.simulation.checkers.copies.stored import check_kept_19, check_stored_19
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.link_ends import LinkEnds
@@ -56,7 +56,7 @@ from tests.simulation.clients.rule_user import RuleUser
 from tests.simulation.clients.shifter import Shifter
 from tests.simulation.clients.workload import Publisher
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.inspection import entries, queues_of
+from tests.simulation.harness.inspection import entries, keeps_transient, queues_of
 from tests.simulation.harness.journal import Journal
 from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Address
@@ -141,6 +141,10 @@ class Checkers:
         self._random = plan.random("checkers")
         self._primaries: set[str] = set()
         """The names of all that ever were primary."""
+        self._keeping: dict[str, int | None] = {}
+        """The life in which each last said that transient messages are on its disk."""
+        self._kept: set[str] = set()
+        """The names of those that had transient messages on disk when they died last."""
 
     def started(self, machine: Machine) -> None:
         self.records.started(machine)
@@ -164,6 +168,7 @@ class Checkers:
             self.own_accord.left(machine)
         if self.journal.binding:
             self.cold_starts.killed(machine)
+        (self._kept.add if keeps_transient(machine) else self._kept.discard)(machine.name)
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
         self._reader.output(machine, connection, data)
@@ -191,6 +196,12 @@ class Checkers:
             self.dating.tick(machine)
         elif self._ticks % OFTEN == 0:
             self.backwards.tick(machine)
+        keeps = machine.life if keeps_transient(machine) else None
+        if keeps != self._keeping.get(machine.name):
+            self._keeping[machine.name] = keeps
+            if keeps is not None:
+                check_kept_19(machine)
+                self.counts["primaries alone with transient messages on disk"] += 1
         if machine.spoilt and machine.role() == "ready":
             machine.spoilt = False
         self.expiry.tick(machine)
@@ -261,8 +272,8 @@ class Checkers:
                 check_dequeues_16(name, held, self._random)
                 self.counts["queues dequeued in another order"] += 1
 
-    def end(self, memory_lost: Sequence[float]) -> None:
-        check_no_loss_1(self.journal, list(memory_lost))
+    def end(self, memory_lost: Sequence[float], kept: Container[float] = ()) -> None:
+        check_no_loss_1(self.journal, list(memory_lost), kept)
         primary = next((m for m in self.machines if m.role() in SERVING), None)
         if primary is not None:
             self.forces.end(primary, memory_lost)
@@ -327,6 +338,8 @@ class Checkers:
         self.divergent.promoted(promotion, forced=how == "forced")
         self.events.promoted(promotion)
         if how == "cold":
-            self.journal.cold_start()
+            kept = promotion.machine.name in self._kept
+            self.journal.cold_start(kept=kept)
+            self.counts["cold starts with transient messages on disk"] += kept
         self.transactions.look(promotion.machine)
         self.shifts.look(promotion.machine)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.inspection import medium
+from tests.simulation.harness.inspection import keeps_transient, medium
 from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.register import Register
 from tests.simulation.pacemaker.authority import PacemakerAuthority
@@ -32,6 +32,8 @@ class Copies:
         self.register = register
         register.on_swap = self.swapped
         self.memory_lost: list[float] = []
+        self.kept: set[float] = set()
+        """Those instants at which the last one had transient messages on its disk."""
         self._lives: dict[str, Identity] = {}
 
     def started(self, machine: Machine) -> None:
@@ -42,6 +44,8 @@ class Copies:
         """Just before the process goes."""
         if self._only(machine, self._newest(), doomed=True):
             self.memory_lost.append(self.clock.now)
+            if keeps_transient(machine):
+                self.kept.add(self.clock.now)
             self.clock.note(f"with {machine.name} the last copy in memory goes")
 
     def spoilt(self, machine: Machine) -> None:

@@ -159,6 +159,11 @@ def medium(disk: VirtualDisk) -> dict[str, bytes]:
     return {path: bytes(inode.synced) for path, inode in disk._kept.items()}
 
 
+def keeps_transient(machine: Machine) -> bool:
+    """Does it say that transient messages of replicated, durable queues are on its disk?"""
+    return machine.node is not None and machine.running.last_man.kept_since is not None
+
+
 @dataclass(slots=True, frozen=True)
 class RecordOnDisk:
     """An in-sync record as a disk, or the register, has it."""

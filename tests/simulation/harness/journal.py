@@ -181,7 +181,8 @@ class Journal:
         self.settled: dict[tuple[str, str], Ending] = {}
         self.voidings: dict[str, list[Voiding]] = {}
         """By queue."""
-        self.memory_lost = -1.0
+        self.memory_lost = self.unkept_lost = -1.0
+        """The second: with transient messages of durable queues, too."""
         """When a cold start last served what disks had: all that was in memory only may be gone."""
         self.forced_until = -1.0
         """Nothing is promised of what was sent, or acked, until then: a promotion was forced, and the nodes
@@ -245,7 +246,8 @@ class Journal:
             since = self.short_lived[queue]
             if since is None or since > message.last_sent:
                 return False
-        if message.last_sent <= self.memory_lost and not self.lasting(message, queue):
+        lost = self.unkept_lost if self.topology.durable(queue) else self.memory_lost
+        if message.last_sent <= lost and not self.lasting(message, queue):
             return False
         return queue not in self.voidings or not self.voided(message, queue)
 
@@ -258,9 +260,12 @@ class Journal:
         self._unsettled = [m for m in self._unsettled if any(self.must_hold(q, m) for q in m.certain)]
         return self._unsettled
 
-    def cold_start(self) -> None:
-        """From now on only what disks had is served: the rest may be gone."""
+    def cold_start(self, *, kept: bool = False) -> None:
+        """From now on only what disks had is served: the rest may be gone. `kept`: that disk had what is
+        transient in durable queues."""
         self.memory_lost = self.clock.now
+        if not kept:
+            self.unkept_lost = self.clock.now
         for thing, known in self.definitions.items():
             if known is not None and not known.durable:
                 self.definitions[thing] = None

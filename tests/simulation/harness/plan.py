@@ -277,6 +277,8 @@ class Plan:
     """Seconds between two looks of an operator at the nodes; 0: nobody looks."""
     networks: int = 1
     """Between the nodes: each has an address in each."""
+    last_man: str = "none"
+    """`persist`: a primary alone has transient messages on its disk; or `none`."""
 
     def random(self, purpose: str) -> Random:
         """The source of what is drawn for `purpose` while the run goes on."""
@@ -369,6 +371,7 @@ def draw_plan(seed: int) -> Plan:
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
     )
     plan = _taking_turns(plan, Random(f"{seed}/single active"))
+    plan = replace(plan, last_man=Random(f"{seed}/last man").choice(("none", "persist")))
     plan = replace(plan, machines=_uptimes(Random(f"{seed}/uptimes"), plan.machines))
     if len(rules) > len(ruled):
         plan = replace(plan, machines=_wall_clocks(Random(f"{seed}/wall clocks"), plan.machines))

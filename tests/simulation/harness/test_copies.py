@@ -13,7 +13,8 @@ from tests.simulation.harness.machines.machine import Machine
 
 
 def machine(name: str, *, spoilt: bool = False) -> Machine:
-    node = SimpleNamespace(me=SimpleNamespace(node_id=name.lower(), incarnation=1))
+    me = SimpleNamespace(node_id=name.lower(), incarnation=1)
+    node = SimpleNamespace(me=me, last_man=SimpleNamespace(kept_since=None))
     one: Any = SimpleNamespace(name=name, node=node, running=node, spoilt=spoilt, doomed=False)
     found: Machine = one
     return found

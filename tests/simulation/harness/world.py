@@ -314,7 +314,7 @@ class World:
             if left < 0:
                 raise Violation(27, f"the queues do not drain: {self._statuses()}")
         self._compare()
-        self.checkers.end(self.copies.memory_lost)
+        self.checkers.end(self.copies.memory_lost, self.copies.kept)
 
     def _is_there(self, churner: Churner) -> bool:
         """Its queue; after a forced promotion, which may have undone what it was told, by looking."""
@@ -448,7 +448,8 @@ def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:
         routes=[[at, _second(at)] for at in addresses] if plan.networks > 1 else [],
         authority="pair" if witnessed else plan.authority,
         witness=Witness.place(plan.register.lease) if witnessed else None, on_backup_loss=plan.on_backup_loss,
-        min_backups=plan.min_backups, ack_timeout=timing.ack_timeout, lease=timing.lease,
+        min_backups=plan.min_backups, last_man=plan.last_man,
+        ack_timeout=timing.ack_timeout, lease=timing.lease,
         backup_timeout=timing.backup_timeout, dequeue_lag=timing.dequeue_lag,
         reconnect_grace=timing.reconnect_grace, failover_timeout=plan.register.lease,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from tests.simulation.mutants import (
     divergence,
     epochs,
     events,
+    last_man,
     lease,
     moves,
     pacemaker,
@@ -34,5 +35,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *promotion.MUTANTS,
     *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS, *moves.MUTANTS,
-    *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS,
+    *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS, *last_man.MUTANTS,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from tests.simulation.checkers.holdings import Holdings
 from tests.simulation.checkers.outputs import Confirm
 from tests.simulation.checkers.records import Records
 from tests.simulation.clients.workload import Publisher
-from tests.simulation.harness.inspection import RecordOnDisk
+from tests.simulation.harness.inspection import RecordOnDisk, keeps_transient
 from tests.simulation.harness.journal import Journal, Message, Violation
 from tests.simulation.harness.machines.machine import Machine
 
@@ -99,7 +99,8 @@ class Confirms2and3and5:
         holdings = self.holdings[copy.name]
         if not holdings.in_memory(queue, message.key):
             return "lacks it in"
-        if message.persistent and self.journal.topology.durable(queue) and not holdings.disk.has(message.key):
+        stored = (message.persistent or keeps_transient(copy)) and self.journal.topology.durable(queue)
+        if stored and not holdings.disk.has(message.key):
             return "has it not yet on disk, of"
         return ""
 

@@ -19,24 +19,50 @@ Ids = set[tuple[str, int, int]]
 
 
 def check_stored_19(machine: Machine) -> None:
-    """At a quiet point."""
+    """At a quiet point. Transient messages may be there from when a primary was alone."""
     if machine.store is None or machine.running.vhosts.history.waiting:
         return
-    queues = queues_of(machine).values()
-    held: Ids = set()
-    for queue in queues:
-        if queue.scope & Scope.STORE:
-            held |= {(queue.name, e.epoch, seq) for seq, e, _ in queue.held_entries() if e.persistent}
-    names = {queue.uuid: queue.name for queue in queues}
-    live: Ids = set()
-    for uuid, epoch, first, last, _ in machine.store.index.ranges():
-        live |= {(names.get(uuid, uuid.hex()), epoch, seq) for seq in range(first, last + 1)}
-    for wrong, what in ((held - live, "does not count"), (live - held, "counts")):
-        if wrong:
-            name, epoch, sequence = min(wrong)
-            raise Violation(
-                19, f"the store of {machine.name} {what} {epoch}-{sequence} of {name}, among {len(wrong)}"
-            )
+    if machine.running.vhosts.transient_kept:
+        raise Violation(19, f"{machine.name} keeps transient messages, and is not alone")
+    may = machine.running.settings.last_man == "persist"
+    live = _live(machine)
+    _demand(machine, _held(machine, transient=False) - live, "does not count")
+    _demand(machine, live - _held(machine, transient=may), "counts")
+
+
+def check_kept_19(machine: Machine) -> None:
+    """After the tick in which it began to say that all transient messages are on its disk."""
+    if machine.store is not None:
+        _demand(machine, _held(machine, transient=True) - _live(machine), "does not count")
+
+
+def _held(machine: Machine, *, transient: bool) -> Ids:
+    """What is persistent in stored queues, and what is transient in those that are replicated, too."""
+    return {
+        (queue.name, envelope.epoch, sequence)
+        for queue in queues_of(machine).values()
+        if queue.scope & Scope.STORE
+        for sequence, envelope, _ in queue.held_entries()
+        if envelope.persistent or (transient and queue.content_scope & Scope.LINK)
+    }
+
+
+def _live(machine: Machine) -> Ids:
+    names = {queue.uuid: queue.name for queue in queues_of(machine).values()}
+    assert machine.store is not None
+    return {
+        (names.get(uuid, uuid.hex()), epoch, sequence)
+        for uuid, epoch, first, last, _ in machine.store.index.ranges()
+        for sequence in range(first, last + 1)
+    }
+
+
+def _demand(machine: Machine, wrong: Ids, what: str) -> None:
+    if wrong:
+        name, epoch, sequence = min(wrong)
+        raise Violation(
+            19, f"the store of {machine.name} {what} {epoch}-{sequence} of {name}, among {len(wrong)}"
+        )
 
 
 def live_on_disk(machine: Machine, queue: bytes) -> set[tuple[int, int]]:
