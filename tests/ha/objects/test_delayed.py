@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from pika.spec import BasicProperties
 
 from broker.amqp091.codec.properties import headers_of
@@ -82,3 +84,30 @@ def test_what_waits_is_deleted_with_the_exchange_on_both() -> None:
     assert pair.fingerprint(a) == pair.fingerprint(b)
     vhost = b.running.vhost
     assert LATER not in vhost.queues and vhost.queues["q"].total_count == 0
+
+
+def test_over_several_failovers_each_goes_on_once_and_never_early() -> None:
+    pair = shop()
+    rng, due, serving = Random(7), dict[str, int](), pair[0]
+    for number in range(4):
+        vhost = serving.running.vhost
+        for at in range(6):
+            key, delay = f"{number}.{at}", rng.randrange(200, 4000)
+            raw = content(1, b"x", properties=b"".join(BasicProperties(headers={"x-delay": delay}).encode()))
+            route = finish(vhost.find_by_headers("later", key, headers_of(raw), raw))
+            vhost.publish(route, [raw], persistent=True, channel=1, largest_frame=100)
+            due[key] = vhost.shared.wall_ms + delay
+        pair.run(0.5)
+        other = next(host for host in pair.hosts if host is not serving)
+        pair.until(lambda other=other: other.running.status()["promotable"])  # type: ignore[misc]
+        pair.kill(serving)
+        pair.run(0.01)
+        assert pair.ask(other, "promote")["ok"]
+        pair.start(serving)
+        serving = other
+    pair.run(8)
+    found = {
+        envelope.routing_key: envelope for _, envelope, _ in serving.running.vhost.queues["q"].held_entries()
+    }
+    assert counts(serving) == (0, len(due) + 3), "each once, the three of the beginning too"
+    assert all(found[key].wall_ms >= wall_ms for key, wall_ms in due.items())
