@@ -222,9 +222,9 @@ class Broker:
         if self.resuming:
             self._resume()
         if not self.output_fenced and not self.input_paused:
-            look = self.ack_timeouts.next(self.vhosts.removals.shortest_ack)
-            if look is not None and look <= now:
-                self.ack_timeouts.look(now, self.connections)
+            timeouts, own = self.ack_timeouts, self.vhosts.removals.shortest_ack
+            if (own or timeouts.default) and (look := timeouts.next(own)) is not None and look <= now:
+                timeouts.look(now, self.connections)
             self.vhosts.dispatch()
             self.vhosts.expire(now)
         self.vhosts.removals.end_tick()

@@ -105,13 +105,14 @@ class Queue(QueueContents):
         ready, consumers = self.ready, self.consumers
         if not ready or not consumers or self.mode is not Mode.ACTIVE or self.returning is not None:
             return 0
-        if isinstance(ready, GroupedReady) and not self.rules.single_active:
+        sole = self.rules.single_active
+        if not sole and isinstance(ready, GroupedReady):
             sent, self._turn = dispatch_groups(self, ready, consumers, self._turn)
             return sent
-        if len(consumers) > 1 and not self.rules.single_active:
+        if not sole and len(consumers) > 1:
             sent, self._turn = dispatch_to_many(self, consumers, self._turn)
         else:
-            consumer = self.served[0]
+            consumer = self.served[0] if sole else consumers.in_order()[0]
             sent = min(consumer.sink.credit(consumer), len(ready))
             if sent <= 0:
                 return 0
