@@ -70,7 +70,8 @@ class Screen:
         """Press the button that says so."""
         script = (
             "const found = [...document.querySelectorAll(arguments[0] + ' button')]"
-            ".find((each) => each.innerText.trim() === arguments[1]); found?.click(); return Boolean(found)"
+            ".find((each) => each.innerText.trim() === arguments[1]);"
+            "found?.focus(); found?.click(); return Boolean(found)"
         )
         self.until(lambda: bool(self.driver.execute_script(script, within, words)), f"button {words}")
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pika
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.failover.nodes.pair import Pair
 from tests.ports import free_ports
@@ -130,6 +131,9 @@ def test_a_queue_is_made_filled_read_emptied_and_deleted_by_hand(consoles: Conso
     screen.says("<b>second</b>", ".messages")
     screen.press("Purge")
     screen.says("This cannot be undone", "dialog")
+    screen.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    screen.until(lambda: not screen.all("dialog"), "Escape to close the dialog")
+    screen.driver.switch_to.active_element.send_keys(Keys.ENTER)  # the button has the focus again
     screen.press("Purge", "dialog")
     screen.says("is empty", ".notices")
     screen.press("Delete")
@@ -148,6 +152,21 @@ def test_a_wrong_login_is_refused_in_words(consoles: Consoles, screen: Screen) -
         screen.one("#password").clear()
         screen.one("#password").send_keys(password + "\n")
         screen.says(words)
+
+
+def test_a_user_without_the_tag_monitoring_sees_what_the_tags_allow(
+    consoles: Consoles, screen: Screen
+) -> None:
+    consoles.put("left", "users/small", {"password": "x", "tags": "management"})
+    consoles.put("left", "permissions/%2F/small", {"configure": "", "write": "", "read": ".*"})
+    screen.size(1280, 900)
+    screen.enter(consoles.at("left"), "small:x")
+    screen.show("overview")
+    screen.says("The pair is whole.", "#verdict")
+    assert "Switch over" not in screen.text()
+    screen.show("users")
+    screen.says("small is not an administrator", ".trouble")
+    assert screen.faults() == []
 
 
 def test_a_failover_is_seen_without_a_reload(consoles: Consoles, screen: Screen) -> None:

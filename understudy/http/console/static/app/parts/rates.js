@@ -14,14 +14,14 @@ export const SAMPLES = "msg_rates_age=600&msg_rates_incr=5&lengths_age=600&lengt
 /** Rates of the node, live. Samples from before the page was opened come from the node. */
 export function MessageRates() {
   const {rates} = useLive();
-  const {data} = usePolled(`overview?${SAMPLES}`, 3600);
+  const {data} = usePolled(`overview?${SAMPLES}`, rates.length ? 3600 : 5);
   const series = joined(historyOf(data?.message_stats, RATES, derived), rates, RATES, (it, key) => it.message_stats?.[`${key}_details`]?.rate ?? 0);
   return html`<${Chart} label="Messages per second" unit=${compact} ...${linesOf(series, RATES, rate)} />`;
 }
 
 export function QueuedMessages() {
   const {rates} = useLive();
-  const {data} = usePolled(`overview?${SAMPLES}`, 3600);
+  const {data} = usePolled(`overview?${SAMPLES}`, rates.length ? 3600 : 5);
   const series = joined(historyOf(data?.queue_totals, LENGTHS, level), rates, LENGTHS, (it, key) => it.queue_totals?.[key] ?? 0);
   return html`<${Chart} label="Messages in all queues" unit=${compact} ...${linesOf(series, LENGTHS, count)} />`;
 }

@@ -12,7 +12,9 @@ import {RoleButtons} from "../../parts/roles.js";
 import {EventList} from "./events.js";
 
 export function Overview() {
-  const {status, overview} = useLive();
+  const {status, overview: told} = useLive();
+  const polled = usePolled(told ? null : "overview").data; // users who may not see all are told nothing
+  const overview = told ?? polled;
   const isNarrow = useMedia(NARROW);
   if (!status) return html`<${Loading} />`;
   const pair = pairOf(status, overview);
