@@ -35,7 +35,7 @@ def test_what_is_transient_is_there_after_kill_9_of_the_last_man(tmp_path: Path)
         pair.until(lambda: kept(pair), "the last man has everything on disk")
         with channel_of(pair, "left") as channel:
             put(channel, range(300, 500))
-            for number in range(0, 50):
+            for number in range(50):
                 method, _, body = channel.basic_get("q")
                 assert body == b"%d" % number
                 channel.basic_ack(method.delivery_tag)

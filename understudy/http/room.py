@@ -125,6 +125,8 @@ class Room:
     """The node's TLS files."""
     listeners: list[Listener] = field(default_factory=list)
     """Where clients reach this node."""
+    closing: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the listener closes: ends requests that would go on for ever."""
     status: Callable[[], dict[str, Any]] = field(init=False)
 
     def __post_init__(self) -> None:

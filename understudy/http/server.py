@@ -187,6 +187,8 @@ class HttpServer:
         self._places.close()
         if self._server is not None:
             self._server.close()
+        for end in self.room.closing:
+            end()
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -41,6 +41,7 @@ class _Listener:
     def __init__(self, is_monitor: bool) -> None:
         self.is_monitor = is_monitor
         self.due: dict[str, bytes] = {}
+        self.is_over = False
         self.woken = asyncio.Event()
 
     def tell(self, name: str, event: bytes) -> None:
@@ -53,6 +54,7 @@ class Events:
 
     def __init__(self, room: Room) -> None:
         self._room = room
+        room.closing.append(self._close)
         self._listeners: set[_Listener] = set()
         self._task: asyncio.Task[None] | None = None
         self._status: dict[str, Any] = {}
@@ -72,6 +74,12 @@ class Events:
             if not self._listeners and self._task is not None:
                 self._task.cancel()
                 self._task = None
+
+    def _close(self) -> None:
+        """End all streams, so that a node that stops does not wait for them."""
+        for listener in self._listeners:
+            listener.is_over = True
+            listener.woken.set()
 
     async def _run(self) -> None:
         """Look until nobody listens."""
@@ -124,7 +132,7 @@ async def _stream(request: web.Request, listener: _Listener) -> web.StreamRespon
     )
     await response.prepare(request)
     with suppress(ConnectionError, TimeoutError):
-        while True:
+        while not listener.is_over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(BEAT):
                     await listener.woken.wait()

@@ -16,6 +16,7 @@ from broker.security.authenticator import Authenticator
 from broker.security.identity import default_users
 from broker.security.logins import Logins
 from tests.understudy.http.test_server import StandIn
+from understudy.http import server
 from understudy.http.console import events
 from understudy.http.server import HttpServer
 from understudy.shared.addresses import HostPort
@@ -45,13 +46,13 @@ def no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def door(node: StandIn) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     logins = Logins(Authenticator(default_users()))
-    server = HttpServer(node, logins, clock=lambda: 1.0, tick_soon=lambda: None)
-    at = await server.start(HostPort("127.0.0.1", 0))
-    try:
-        async with aiohttp.ClientSession(headers=GUEST) as session:
+    opened = HttpServer(node, logins, clock=lambda: 1.0, tick_soon=lambda: None)
+    at = await opened.start(HostPort("127.0.0.1", 0))
+    async with aiohttp.ClientSession(headers=GUEST) as session:
+        try:
             yield session, f"http://{at}/api/events"
-    finally:
-        await server.close()
+        finally:
+            await opened.close()
 
 
 async def told(answer: aiohttp.ClientResponse, name: str) -> dict[str, Any]:
@@ -87,6 +88,20 @@ def test_a_change_is_told_to_all_who_listen_and_nothing_runs_when_they_have_gone
                     await asyncio.sleep(0)
 
     asyncio.run(run())
+
+
+def test_a_node_that_stops_ends_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for them otherwise, as for a request that is under way."""
+    monkeypatch.setattr(server, "_GOODBYE", LONGEST)
+
+    async def run() -> float:
+        async with door(Watched()) as (session, url):
+            answer = await session.get(url)
+            await told(answer, "status")
+            began = asyncio.get_running_loop().time()
+        return asyncio.get_running_loop().time() - began
+
+    assert asyncio.run(run()) < LONGEST / 2
 
 
 def test_the_number_of_listeners_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
