@@ -90,7 +90,13 @@ class Shifter(Actor):
         self.journal.operations += 1
         self.clock.detail(f"{self.name} has messages moved from {source} to {target}")
         Question(
-            self.clock, self.around.network, machine, "move", self._moved, asker="mover of queues", args=args
+            self.clock,
+            self.around.network,
+            machine,
+            "move",
+            self._moved,
+            asker="operator of queues",
+            args=args,
         )
 
     def _moved(self, reply: Reply | None) -> None:
