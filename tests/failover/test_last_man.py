@@ -1,4 +1,4 @@
-"""A real primary that is left alone, killed with `kill -9` and restarted alone, has its transient messages."""
+"""A real primary that is left alone, killed and restarted alone, has its transient messages."""
 
 from __future__ import annotations
 
