@@ -28,6 +28,8 @@ MARK = ".understudy-pair"
 """A folder with this file belongs to `pair`, which may clear it."""
 NODES = {"a": "primary", "b": "backup"}
 """Names and `ha.role`."""
+_PAGES = 10_000
+"""From the port of a node to that of its web console, as RabbitMQ has them."""
 _PATIENCE = 30.0
 """Seconds for each step of the start."""
 _POLL = 0.1
@@ -48,7 +50,7 @@ _POLL = 0.1
     type=click.IntRange(0, 65534),
     default=5672,
     show_default=True,
-    help="Port of node a; node b uses the next one. 0: two free ports.",
+    help="Port of node a; node b uses the next one. Their web consoles are 10,000 higher. 0: free ports.",
 )
 def pair(folder: Path, port: int) -> None:
     """Start a pair on loopback to try. It fails over by itself. Ctrl-C stops both nodes.
@@ -70,8 +72,11 @@ class Pair:
     """One run. `run` may be called once; the caller ends the children."""
 
     def __init__(self, folder: Path, port: int, children: Children, stop: Stop) -> None:
-        ports = (port, port + 1) if port else free_ports(len(NODES))
+        free = free_ports(2 * len(NODES))
+        ports = (port, port + 1) if port else free[:2]
+        pages = (port + _PAGES, port + _PAGES + 1) if port and port + _PAGES < 0xFFFF else free[2:]
         self._addresses = {name: HostPort("127.0.0.1", each) for name, each in zip(NODES, ports, strict=True)}
+        self._pages = {name: HostPort("127.0.0.1", each) for name, each in zip(NODES, pages, strict=True)}
         self._folder = folder
         self._children = children
         self._stop = stop
@@ -86,12 +91,13 @@ class Pair:
             return
         for name, role in zip(NODES, ("primary", "backup, ready"), strict=True):
             click.echo(f"{name}  {self._addresses[name]}  pid {self._nodes[name].pid}  {role}")
-        click.echo(f"data and logs are in {self._folder}; Ctrl-C stops both nodes")
+        click.echo(f"console: http://{self._pages[first]}; data and logs: {self._folder}; Ctrl-C stops both")
         self._wait()
 
     def _serve(self, name: str) -> list[str]:
         brokers = ",".join(map(str, self._addresses.values()))
         found = ["serve", "--name", name, "--listen", str(self._addresses[name])]
+        found += ["--http", str(self._pages[name])]
         found += ["--data-dir", str(self._folder / name), "--set", f"ha.brokers={brokers}"]
         return [*found, "--set", "ha.authority=pair", "--set", f"ha.role={NODES[name]}"]
 
