@@ -24,7 +24,7 @@ WHERE = {
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-pair.md"
 FROM_RABBITMQ = ROOT / "docs" / "how-to" / "from-rabbitmq.md"
-FROM_RABBITMQ_WHERE = {"rabbitmq": "on a broker of its own (test_readme)"}
+FROM_RABBITMQ_WHERE = {"rabbitmq": "on a broker of its own (test_readme)", "not run": "its mark says why"}
 TUTORIAL_WHERE = {
     "install": "as in README.md",
     "pair": "as a user would (test_readme)",

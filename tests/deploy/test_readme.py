@@ -161,6 +161,8 @@ def test_the_move_from_rabbitmq(tmp_path: Path) -> None:
     (tmp_path / "rabbit.json").write_text(json.dumps(RABBIT))
     with serving(tmp_path / "data") as running:
         for each in paper.boxes(paper.FROM_RABBITMQ, paper.FROM_RABBITMQ_WHERE):
+            if each.where == "not run":
+                continue
             command, *shown = each.text.replace("127.0.0.1:5672", str(running.amqp)).splitlines()
             words = command.removeprefix("$ ").replace("rabbit.json", str(tmp_path / "rabbit.json")).split()
             done = run(sys.executable, "-m", *words)
