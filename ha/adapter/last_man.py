@@ -82,10 +82,10 @@ class LastMan:
 
     def _alone(self) -> bool:
         """From the committed exclusion of the last backup on, until one has the record that names it."""
-        primary = self._node.core.primary
-        if primary is None or not self._node.vhosts.serving:
+        primary, record = self._node.core.primary, self._node.core.record
+        if primary is None or record is None or not self._node.vhosts.serving:
             return False
-        return not (primary.record.in_sync if self.alone_since is None else primary.in_sync_names())
+        return not (record.in_sync if self.alone_since is None else primary.in_sync_names())
 
     def _begin(self, wall_ms: int) -> None:
         self.alone_since = wall_ms
