@@ -13,7 +13,7 @@ from proton import Collector, Event, EventType, Transport
 from proton import Connection as Engine
 
 from understudy.shared.amqp10.framing import SASL_HEADER
-from understudy.shared.amqp10.sasl import MECHANISMS, OK, outcome
+from understudy.shared.amqp10.sasl import OK, PLAIN, mechanisms, outcome
 
 Script = Callable[["Served", EventType, Any], None]
 """What to do: on which connection, the event, and the session, link or delivery that it is of."""
@@ -34,7 +34,7 @@ class Served:
 
     def login(self) -> None:
         assert self._exactly(8) == SASL_HEADER
-        self.sock.sendall(SASL_HEADER + MECHANISMS)
+        self.sock.sendall(SASL_HEADER + mechanisms([PLAIN]))
         self._exactly(int.from_bytes(self._exactly(4), "big") - 4)
         self.sock.sendall(outcome(OK))
 
