@@ -1,5 +1,5 @@
-"""Writes docs/reference/cli.md from click, error-codes.md from the catalogues of codes, and the tables of
-configuration.md from pydantic.
+"""Writes docs/reference/cli.md from click, error-codes.md from the catalogues of codes, commands.md from the
+command table, and the tables of configuration.md from pydantic.
 
 `make reference` calls it.
 
@@ -28,6 +28,7 @@ import ha.etcd.codes
 import ha.pacemaker.codes
 import understudy.codes
 import understudy.ledger.codes
+from broker.commands import AMQP_0_9_1, AMQP_0_10, AMQP_1_0, OTHERS, Row
 from understudy.cli.main import cli
 from understudy.config.settings import Settings
 from understudy.config.types import parse_size
@@ -170,6 +171,75 @@ def error_codes() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def command_table() -> str:
+    """docs/reference/commands.md."""
+    lines = [
+        "# AMQP commands and history",
+        "",
+        *_wrapped(
+            "This page says for each command what of it is replicated, and what its answer waits for. "
+            "`make reference` generates it from `broker/commands.py`; tests run the commands that leave "
+            "records, "
+            "and fail on a row that does not say what they saw."
+        ),
+        "",
+        "- **replicated**: its effect is in history, so a promoted node has it.",
+        "- **inferred**: a promoted node comes to the same by itself.",
+        "- **local**: only this node has it, and a failover forgets it.",
+        "- **session**: it is part of its connection, channel or link, and ends with it.",
+        "",
+        *_wrapped(
+            "*Records* are those that a command may leave ([replication](../explanation/replication.md)); "
+            "which "
+            "nodes have them depends on the queue's replication. *After its batch*: on the disks and in the "
+            "memories that the object needs. *At once*: the answer waits for nothing of its own, but never "
+            "overtakes an earlier answer of its channel. A reply (`-ok`) is told with its command where it "
+            "waits."
+        ),
+        "",
+        *_wrapped(
+            "Of the states of a session, there is *connected*: one connection at the primary. There are no "
+            "*shadow* sessions on the backup and no *detached* ones that wait for their client: after a "
+            "failover "
+            "clients open new ones."
+        ),
+        "",
+        "## AMQP 0-9-1",
+        "",
+    ]
+    for heading, rows in AMQP_0_9_1.items():
+        lines += [f"### {heading}", "", *_command_rows(rows)]
+    lines += ["## AMQP 1.0", "", *_command_rows(AMQP_1_0)]
+    lines += ["## Without a command of a client", "", *_plain(_command_rows(OTHERS))]
+    lines += [
+        "## AMQP 0-10",
+        "",
+        "The broker does not speak AMQP 0-10. This is what stands for its commands.",
+        "",
+    ]
+    for heading, counterparts in AMQP_0_10.items():
+        lines += [f"### 0-10: {heading}", "", "| 0-10 | 0-9-1 / 1.0 | here | |", "|---|---|---|---|"]
+        lines += [f"| {' | '.join(each)} |".replace("  ", " ") for each in counterparts]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _command_rows(rows: Sequence[Row]) -> Iterator[str]:
+    yield from ("| command | | records | answer | | test |", "|---|---|---|---|---|---|")
+    for row in rows:
+        called = ", ".join(f"`{name}`" for name in row.commands) + (f" ({row.when})" if row.when else "")
+        records = ", ".join(f"`{name}`" for name in row.records) or "none"
+        test = row.test.partition("::")[2]
+        yield f"| {called} | {row.state.value} | {records} | {row.answer.value} | {row.note} | `{test}` |"
+    yield ""
+
+
+def _plain(rows: Iterator[str]) -> Iterator[str]:
+    """Their first cells are words, not names."""
+    for row in rows:
+        yield re.sub(r"^\| `([^`]+)`", lambda found: "| " + found[1].replace("-", " "), row)
+
+
 def settings() -> str:
     """docs/reference/configuration.md: its prose as it is, the tables between the marks anew."""
     text = (REFERENCE / "configuration.md").read_text()
@@ -251,3 +321,4 @@ if __name__ == "__main__":
     (REFERENCE / "cli.md").write_text(commands())
     (REFERENCE / "configuration.md").write_text(settings())
     (REFERENCE / "error-codes.md").write_text(error_codes())
+    (REFERENCE / "commands.md").write_text(command_table())

@@ -31,6 +31,11 @@ def test_the_page_of_codes_is_up_to_date() -> None:
     assert page.read_text() == REFERENCE["error_codes"](), "make reference"
 
 
+def test_the_page_of_amqp_commands_is_up_to_date() -> None:
+    page = ROOT / "docs" / "reference" / "commands.md"
+    assert page.read_text() == REFERENCE["command_table"](), "make reference"
+
+
 def test_the_page_of_http_has_each_path_and_each_key_of_the_status() -> None:
     page = (ROOT / "docs" / "reference" / "http-api.md").read_text()
     rows = (ROOT / "docs" / "reference" / "rabbitmq-http-api.md").read_text()
