@@ -81,7 +81,7 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
         _row(
             "connection.close", _REPLICATED, _ONCE, _ROWS,
             "Exclusive queues end with their connection. Outstanding messages are ready again.",
-            records="QueueDelete",
+            records="Dequeue QueueDelete",
         ),
         _row(
             "connection.close-ok", _SESSION, _NONE,
@@ -107,7 +107,7 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
             "channel.close", _REPLICATED, _ONCE, _ROWS,
             "Its consumers end, and with the last one an auto-delete queue. "
             "Outstanding messages are ready again.",
-            records="QueueDelete",
+            records="Dequeue QueueDelete",
         ),
         _row(
             "channel.close-ok", _SESSION, _NONE, f"{_CONNECTION}::test_close_by_the_client_and_by_the_broker",
@@ -171,7 +171,7 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
         ),
         _row(
             "basic.cancel", _REPLICATED, _ONCE, _ROWS, "With its last consumer, an auto-delete queue ends.",
-            records="QueueDelete",
+            records="Dequeue QueueDelete",
         ),
         _row(
             "basic.consume-ok basic.cancel-ok", _SESSION, _NONE,
@@ -256,7 +256,7 @@ AMQP_1_0 = (
     _row(
         "detach end close", _REPLICATED, _ONCE, _ROWS10,
         "A queue of a dynamic source ends. What is unsettled is ready again.",
-        records="QueueDelete",
+        records="Dequeue QueueDelete",
     ),
 )  # fmt: skip
 
@@ -278,7 +278,18 @@ OTHERS = (
     ),
     _row(
         "queue-expires", _REPLICATED, _NONE, "compatibility/test_queues.py::test_expires",
-        "The primary alone counts the time.", records="QueueDelete",
+        "The primary alone counts the time.", records="Dequeue QueueDelete",
+    ),
+    _row(
+        "delayed-message-comes-due", _REPLICATED, _NONE,
+        "broker/amqp091/test_delayed.py::test_messages_go_on_when_their_time_has_come_earliest_first",
+        "It leaves the queue where it waits, and is in its queues, in one batch.",
+        records="Dequeue EnqueueRun",
+    ),
+    _row(
+        "move-by-an-operator", _REPLICATED, _AFTER,
+        "ha/operations/test_operations.py::test_a_move_loses_and_doubles_nothing_in_a_failover",
+        "Piece by piece, each in one batch.", records="Dequeue EnqueueRun",
     ),
     _row(
         "directory-change", _REPLICATED, _AFTER,

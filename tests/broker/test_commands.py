@@ -13,13 +13,14 @@ from broker.amqp091.codec.grammar import METHODS
 from broker.amqp10.connection import PROTOCOLS
 from broker.commands import AMQP_0_9_1, AMQP_1_0, OTHERS, Answer, Row
 from broker.model.history.records import Record
+from tests.broker.amqp091.test_copies import with_headers
 from tests.broker.amqp091.transacting import Batches
 from tests.broker.amqp091.wire import ManualGate, World, message
 from tests.broker.amqp10.wire import Talker
 from tests.broker.model.helpers import Everything
 
 ROWS = [row for rows in AMQP_0_9_1.values() for row in rows]
-BY_NAME = {f"{name} {row.when}".strip(): row for row in [*ROWS, *AMQP_1_0] for name in row.commands}
+BY_NAME = {f"{name} {row.when}".strip(): row for row in [*ROWS, *AMQP_1_0, *OTHERS] for name in row.commands}
 PERFORMATIVES = ["open", "begin", "attach", "flow", "transfer", "disposition", "detach", "end", "close"]
 KINDS = {kind.__name__ for kind in get_args(Record)}
 Seen = tuple[set[str], bool, bool]
@@ -97,12 +98,14 @@ def _in_transaction(rig: Rig) -> None:
     rig.client.send(1, "basic.ack", delivery_tag=1)
 
 
-def _consumes(**arguments: Any) -> Callable[[Rig], None]:
-    return lambda rig: rig.call("basic.consume", queue="auto", consumer_tag="c", **arguments)
+def _consumes(rig: Rig) -> None:
+    rig.call("basic.consume", queue="auto", consumer_tag="c")
+    rig.client.publish(1, b"x", routing_key="auto")
 
 
 def _exclusive(rig: Rig) -> None:
     rig.call("queue.declare", queue="mine", exclusive=True)
+    rig.client.publish(1, b"x", routing_key="mine")
 
 
 def _no_ack(rig: Rig) -> None:
@@ -113,10 +116,38 @@ def _no_ack(rig: Rig) -> None:
     rig.client.publish(1, b"x", routing_key="q")
 
 
+def _queue(**arguments: Any) -> Callable[[Rig], None]:
+    """With these arguments, a dead-letter queue and one message."""
+
+    def before(rig: Rig) -> None:
+        wanted = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        wanted |= {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+        rig.call("queue.declare", queue="ruled", arguments=wanted)
+        _publishes_value(rig)
+
+    return before
+
+
+def _publishes_value(rig: Rig) -> None:
+    rig.client.publish(1, b"x", routing_key="ruled", properties=with_headers(key="k"))
+
+
+def _delayed(rig: Rig) -> None:
+    rig.call(
+        "exchange.declare", exchange="d", type="x-delayed-message", arguments={"x-delayed-type": "fanout"}
+    )
+    rig.call("queue.bind", queue="q", exchange="d")
+    rig.client.publish(1, b"x", exchange="d", properties=with_headers(**{"x-delay": 1500}))
+
+
+def _waits(rig: Rig) -> None:
+    rig.world.pass_time(1)
+
+
 PROBES: list[tuple[str, Callable[[Rig], None], Callable[[Rig], None]]] = [
     ("connection.close", _exclusive, _sends("connection.close", channel=0, reply_code=200)),
     ("channel.open", _nothing, _sends("channel.open", channel=2)),
-    ("channel.close", _consumes(), _sends("channel.close", reply_code=200)),
+    ("channel.close", _consumes, _sends("channel.close", reply_code=200)),
     ("exchange.declare", _nothing, _sends("exchange.declare", exchange="n", type="topic")),
     ("exchange.delete", _nothing, _sends("exchange.delete", exchange="f")),
     ("exchange.bind", _nothing, _sends("exchange.bind", destination="e", source="f")),
@@ -131,7 +162,7 @@ PROBES: list[tuple[str, Callable[[Rig], None], Callable[[Rig], None]]] = [
     ("confirm.select", _nothing, _sends("confirm.select")),
     ("basic.qos", _nothing, _sends("basic.qos", prefetch_count=3)),
     ("basic.consume", _nothing, _sends("basic.consume", queue="auto")),
-    ("basic.cancel", _consumes(), _sends("basic.cancel", consumer_tag="c")),
+    ("basic.cancel", _consumes, _sends("basic.cancel", consumer_tag="c")),
     ("basic.deliver", _no_ack, _sends("channel.flow", active=True)),
     ("basic.get", _nothing, _sends("basic.get", queue="q", no_ack=True)),
     ("basic.ack", _got, _sends("basic.ack", delivery_tag=1)),
@@ -142,6 +173,11 @@ PROBES: list[tuple[str, Callable[[Rig], None], Callable[[Rig], None]]] = [
     ("tx.select", _nothing, _sends("tx.select")),
     ("tx.commit", _in_transaction, _sends("tx.commit")),
     ("tx.rollback", _in_transaction, _sends("tx.rollback")),
+    ("message-expires", _queue(message_ttl=1500), _waits),
+    ("length-limit", _queue(max_length=1), _publishes_value),
+    ("last-value", _queue(last_value_key="key"), _publishes_value),
+    ("queue-expires", _queue(expires=1500), _waits),
+    ("delayed-message-comes-due", _delayed, _waits),
 ]
 
 
@@ -178,7 +214,9 @@ def _receiver(rig: Rig10) -> Any:
 
 
 def _dynamic(rig: Rig10) -> Any:
-    return rig.talker.receiver(None)
+    link = rig.talker.receiver(None)
+    rig.client.publish(1, b"x", routing_key=str(link.remote_source.address).rpartition("/")[2])
+    return link
 
 
 def _none(_: Rig10) -> Any:
@@ -307,7 +345,8 @@ def test_each_command_and_each_record_has_a_row() -> None:
     rows = [*ROWS, *AMQP_1_0, *OTHERS]
     assert {kind for row in rows for kind in row.records} == KINDS
     probed = {name for name, *_ in [*PROBES, *PROBES_1_0]}
-    assert {name for name, row in BY_NAME.items() if row.records} <= probed
+    commands = {name for row in OTHERS for name in row.commands}
+    assert {name for name, row in BY_NAME.items() if row.records} - commands <= probed
 
 
 @pytest.mark.parametrize("test", sorted({row.test for row in [*ROWS, *AMQP_1_0, *OTHERS]}))
