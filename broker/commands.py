@@ -170,6 +170,12 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
             records="ConsumerSeen",
         ),
         _row(
+            "basic.consume", _LOCAL, _ONCE, _ROWS,
+            "Its queue is temporary and not replicated: the records are for ledgers.",
+            records="QueueDeclare ConsumerSeen", when="direct reply-to",
+        ),
+        _row("basic.consume", _SESSION, _ONCE, _ROWS, "A browser takes nothing.", when="browsing"),
+        _row(
             "basic.cancel", _REPLICATED, _ONCE, _ROWS, "With its last consumer, an auto-delete queue ends.",
             records="Dequeue QueueDelete",
         ),

@@ -23,6 +23,7 @@ ROWS = [row for rows in AMQP_0_9_1.values() for row in rows]
 BY_NAME = {f"{name} {row.when}".strip(): row for row in [*ROWS, *AMQP_1_0, *OTHERS] for name in row.commands}
 PERFORMATIVES = ["open", "begin", "attach", "flow", "transfer", "disposition", "detach", "end", "close"]
 KINDS = {kind.__name__ for kind in get_args(Record)}
+REPLIES = "amq.rabbitmq.reply-to"
 Seen = tuple[set[str], bool, bool]
 """Kinds of records, whether there was an answer while the gate was shut, and whether there was one at all."""
 
@@ -162,6 +163,8 @@ PROBES: list[tuple[str, Callable[[Rig], None], Callable[[Rig], None]]] = [
     ("confirm.select", _nothing, _sends("confirm.select")),
     ("basic.qos", _nothing, _sends("basic.qos", prefetch_count=3)),
     ("basic.consume", _nothing, _sends("basic.consume", queue="auto")),
+    ("basic.consume direct reply-to", _nothing, _sends("basic.consume", queue=REPLIES, no_ack=True)),
+    ("basic.consume browsing", _nothing, _sends("basic.consume", queue="q", arguments={"x-browse": True})),
     ("basic.cancel", _consumes, _sends("basic.cancel", consumer_tag="c")),
     ("basic.deliver", _no_ack, _sends("channel.flow", active=True)),
     ("basic.get", _nothing, _sends("basic.get", queue="q", no_ack=True)),
