@@ -9,6 +9,8 @@ PATIENT = 1 / 3
 """Part of the runs with a client whose messages live for seconds."""
 LATEST = 1 / 8
 """Part of the runs with a client of a last-value queue."""
+DELAYED = 1 / 8
+"""Part of the runs with a client of a delayed-message exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class RulePlan:
     cycle: bool = False
     last_values: int = 0
     """Keys of a last-value queue, which the messages have in turn; 0: it is none."""
+    delay: int = 0
+    """Milliseconds for which messages wait at a delayed-message exchange, at most; 0: none does."""
 
     def __post_init__(self) -> None:
         if not self.steps:
@@ -75,7 +79,12 @@ class RulePlan:
     @property
     def timed(self) -> bool:
         """Does any message leave any of its queues at a time?"""
-        times = (self.message_ttl, self.expiration, *(step.message_ttl for step in self.steps))
+        times = (
+            self.message_ttl,
+            self.expiration,
+            self.delay or None,
+            *(step.message_ttl for step in self.steps),
+        )
         return any(ms is not None for ms in times)
 
     @property
@@ -83,7 +92,7 @@ class RulePlan:
         """Milliseconds until the last message has come to where it stays, once nobody touches any. In a
         cycle, the last one that comes to a limit may push another on, which was rejected: around once more.
         """
-        own = max(self.message_ttl or 0, self.expiration or 0)
+        own = max(self.message_ttl or 0, self.expiration or 0) + self.delay
         return (own + sum(step.message_ttl or 0 for step in self.steps)) * (2 if self.cycle else 1)
 
 
@@ -160,6 +169,30 @@ def draw_latest_user(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
         cut_every=cut_every,
         rules_by=rng.choice(("arguments", "arguments", "policy", "both")),
         last_values=rng.choice((1, 3, 10)),
+    )
+    return (plan,)
+
+
+def draw_delayed_user(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
+    """One in an eighth of the runs, whose messages wait before they come to their queue."""
+    if rng.random() >= DELAYED:
+        return ()
+    plan = RulePlan(
+        "delayed",
+        durable=rng.random() < 0.8,
+        message_ttl=None,
+        expiration=None,
+        max_length=None,
+        overflow="",
+        dead_letters=False,
+        max_priority=0,
+        persistent=rng.choice((0.5, 1.0, 1.0)),
+        interval=rng.choice((0.02, 0.1)),
+        burst=rng.choice((1, 4, 10)),
+        gets=rng.choice((0.0, 0.3)),
+        rejects=0.0,
+        cut_every=cut_every,
+        delay=rng.choice((20, 300, 3_000)),
     )
     return (plan,)
 

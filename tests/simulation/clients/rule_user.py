@@ -55,6 +55,16 @@ def way_of(plan: RulePlan) -> list[str]:
     return [queue_of(plan), *steps_of(plan), dead_of(plan)]
 
 
+def later_of(plan: RulePlan) -> str:
+    """The delayed-message exchange, if its messages wait; else the default exchange."""
+    return f"l-{plan.name}" if plan.delay else ""
+
+
+def waiting_of(plan: RulePlan) -> str:
+    """The queue in which they wait."""
+    return f"amq.delayed.{later_of(plan)}"
+
+
 def number_of(raw: bytes) -> int:
     """Which of its client's messages this is, in a queue."""
     return int(key_of(raw).split(":")[1])
@@ -160,6 +170,14 @@ class RuleUser(Actor):
             self._ask(session, "queue.bind", **ends)
         last = {"durable": plan.durable, "args": arguments[self.queue]}
         self._ask(session, "queue.declare", queue=self.queue, **last)
+        if later := later_of(plan):
+            what = {
+                "type": "x-delayed-message",
+                "durable": plan.durable,
+                "args": {"x-delayed-type": "direct"},
+            }
+            self._ask(session, "exchange.declare", exchange=later, **what)
+            self._ask(session, "queue.bind", exchange=later, queue=self.queue, key=self.queue)
         session.call("confirm.select", partial(self._selected, session))
 
     def _ask(self, session: Session, method: str, **arguments: Any) -> None:
@@ -223,11 +241,16 @@ class RuleUser(Actor):
         self.journal.operations += 1
         key = f"{self.name}:{message.number}"
         self.clock.detail(f"{self.name} sends {key} to {self.queue}")
+        delay = self.delay_of(message.number)
         return wire.publish(
-            1, "", self.queue, message.body, persistent=message.persistent, frame_max=self.plan.frame,
-            expiration=message.expiration, priority=message.number % 4,
-            correlation_id=self.key_of(message.number),
+            1, later_of(self.plan), self.queue, message.body, persistent=message.persistent,
+            frame_max=self.plan.frame, expiration=message.expiration, priority=message.number % 4,
+            correlation_id=self.key_of(message.number), headers={"x-delay": delay} if delay else None,
         )  # fmt: skip
+
+    def delay_of(self, number: int) -> int:
+        """Milliseconds that it waits before it comes to the queue."""
+        return self.plan.delay * (number % 3) // 2
 
     def key_of(self, number: int) -> str:
         """In a last-value queue it replaces earlier ones of this key; "" in any other queue."""

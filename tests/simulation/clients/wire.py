@@ -221,12 +221,16 @@ def publish(
     expiration: int | None = None,
     priority: int = 0,
     correlation_id: str = "",
+    headers: Mapping[str, object] | None = None,
 ) -> bytes:
-    """Publish method, header with the delivery mode (and priority, correlation id, and expiration in
+    """Publish method, header with the delivery mode (and headers, priority, correlation id, and expiration in
     milliseconds), and body frames of at most `frame_max` bytes."""
     flags = 0x1000 | 0x0800 * (priority > 0) | 0x0100 * (expiration is not None)
     flags |= 0x0400 * (correlation_id != "")
-    head = _CONTENT.pack(60, 0, len(body), flags, 2 if persistent else 1)
+    mode = 2 if persistent else 1
+    head = _CONTENT.pack(60, 0, len(body), flags, mode)
+    if headers:
+        head = _CONTENT.pack(60, 0, len(body), flags | 0x2000, mode)[:-1] + table(headers) + bytes([mode])
     if priority:
         head += bytes([priority])
     if correlation_id:

@@ -15,6 +15,7 @@ from random import Random
 from tests.simulation.clients.mover_plan import MoverPlan, draw_movers
 from tests.simulation.clients.rule_plan import (
     RulePlan,
+    draw_delayed_user,
     draw_latest_user,
     draw_more_rules,
     draw_patient_user,
@@ -376,7 +377,8 @@ def draw_plan(seed: int) -> Plan:
     if len(rules) > len(ruled):
         plan = replace(plan, machines=_wall_clocks(Random(f"{seed}/wall clocks"), plan.machines))
     latest = draw_latest_user(Random(f"{seed}/latest user"), cut_every=apart)
-    plan = replace(plan, rules=(*rules, *latest))
+    delayed = draw_delayed_user(Random(f"{seed}/delayed user"), cut_every=apart)
+    plan = replace(plan, rules=(*rules, *latest, *delayed))
     spoilt = Random(f"{seed}/spoilt copy")
     if spoilt.random() < SPOILT_COPIES and plan.link.lists_all:
         plan = replace(plan, faults=draw_spoilt_copy(spoilt, plan.faults))

@@ -13,7 +13,7 @@ from broker.model.queue.keyed.last_value import LastValueReady
 from broker.model.queue.keyed.sorted_ready import key_of
 from broker.model.queue.queue import Queue
 from broker.model.values import Reason
-from broker.model.vhost import policies, vhosts
+from broker.model.vhost import policies, topology, vhosts
 from broker.model.vhost.enqueueing import Enqueueing, Published
 from broker.model.vhost.vhost import VirtualHost
 from broker.model.vhost.vhosts import VirtualHosts
@@ -134,6 +134,18 @@ def _oldest_value(put: Any) -> Any:
     return broken
 
 
+def _part_of_the_delay(delay_of: Any) -> Any:
+    return lambda headers: delay_of(headers) // 8
+
+
+def _nowhere(make: Any) -> Any:
+    def broken(self: Any, *more: Any) -> Any:
+        letter = make(self, *more)
+        return letter and letter._replace(queues=())
+
+    return broken
+
+
 def _without_history(drop: Any) -> Any:
     def broken(self: Queue) -> None:
         if isinstance(self.ready, LastValueReady):
@@ -224,6 +236,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "A promoted node that cleans up instead of deciding.",
         (1,),
         (Patch(QueueContents, "activate", _silently),),
+    ),
+    Mutant(
+        "a delayed message comes early",
+        "A part of its delay is taken for the whole.",
+        (18,),
+        (Patch(topology, "delay_of", _part_of_the_delay),),
+    ),
+    Mutant(
+        "a delayed message goes nowhere when its time has come",
+        "It leaves its exchange, and no queue gets it.",
+        (1,),
+        (Patch(Enqueueing, "_make_released", _nowhere),),
     ),
     Mutant(
         "a last-value queue keeps every value",

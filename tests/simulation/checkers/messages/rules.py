@@ -13,7 +13,7 @@ from functools import partial
 from tests.simulation.checkers.messages.deaths import Deaths18
 from tests.simulation.checkers.messages.expiry import Dating
 from tests.simulation.clients.rule_plan import RulePlan, StepPlan
-from tests.simulation.clients.rule_user import Fate, Ruled, RuleUser, number_of, steps_of, way_of
+from tests.simulation.clients.rule_user import Fate, Ruled, RuleUser, number_of, steps_of, waiting_of, way_of
 from tests.simulation.harness.inspection import held
 from tests.simulation.harness.journal import Journal, Violation
 from tests.simulation.harness.machines.machine import Machine
@@ -38,6 +38,12 @@ class Rules18:
 
     def got(self, user: RuleUser, message: Ruled, asked: float) -> None:
         """The node took it no sooner than it was asked; its answer may have waited in the channel's order."""
+        now, since = user.clock.now, message.sent[0]
+        due = since + user.delay_of(message.number) / 1000
+        if self.dating.kept(since) and now + self.dating.off(since, now) < due:
+            raise Violation(
+                18, f"{user.name}:{message.number} is delivered {due - now:.3f} s before its time"
+            )
         limits = [t for t in (user.plan.message_ttl, message.expiration) if t is not None]
         if not limits or message.confirmed_at is None:
             return
@@ -58,6 +64,7 @@ class Rules18:
         """Nothing is on its way."""
         for user in self.users:
             there, dead = self._read(primary, user, user.queue), self._read(primary, user, user.dead)
+            waiting = Counter(number_of(raw) for _, _, raw in self._waiting(primary, user))
             self._last_values(user, there)
             between = Counter[int]()
             self._limits(primary, user, user.queue, user.plan, there)
@@ -71,14 +78,20 @@ class Rules18:
             for number, message in user.messages.items():
                 gone = dead[number] + between[number]
                 if message.sent[-1] > self.journal.forced_until:
-                    self._once(user, message, there[number], gone)
+                    self._once(user, message, there[number] + waiting[number], gone)
                     self._no_way(user, message, dead[number], gone)
+                if waiting[number] and self.dating.kept(message.sent[0]):
+                    raise Violation(18, f"{user.name}:{number} still waits, and its time is over")
                 if there[number]:
                     if not self._stuck(user, there):
                         self._not_over(user, message, now)
-                elif not gone:
+                elif not gone and not waiting[number]:
                     self._gone_rightly(user, message, now)
                 self.checked += 1
+
+    def _waiting(self, primary: Machine, user: RuleUser) -> list[tuple[int, int, bytes]]:
+        """What waits at its delayed-message exchange."""
+        return list(held(primary, waiting_of(user.plan))) if user.plan.delay else []
 
     def _read(self, primary: Machine, user: RuleUser, queue: str) -> Counter[int]:
         """How often each message is there; and what its headers say is looked into."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.simulation.checkers.records import Register
-from tests.simulation.clients.rule_user import way_of
+from tests.simulation.clients.rule_user import waiting_of, way_of
 from tests.simulation.clients.topology import WATCH
 from tests.simulation.harness import register as authority
 from tests.simulation.harness.clock import Clock
@@ -88,7 +88,7 @@ class Replay:
         """Queues whose contents depend on who was promoted, which is told there, or when."""
         for user in plan.rules:
             if user.timed or user.cycle:
-                self._passing |= set(way_of(user))
+                self._passing |= {*way_of(user), waiting_of(user)}
             elif user.limited or user.steps:
                 # What is over the limit becomes a dead letter at the promotion, and says when (x-death).
                 self._passing |= set(way_of(user)[1:])
