@@ -228,8 +228,9 @@ def _dataclass(node: ast.ClassDef, decorator: ast.expr, classes: Classes) -> tup
 def _fields(node: ast.ClassDef, classes: Classes) -> list[ast.AnnAssign]:
     """In their order, those of bases first."""
     fields: dict[str, ast.AnnAssign] = {}
-    for base in node.bases:
-        fields |= {ast.unparse(f.target): f for f in _fields(classes[ast.unparse(base)], classes)}
+    for base in map(ast.unparse, node.bases):
+        if not base.startswith("Generic["):
+            fields |= {ast.unparse(f.target): f for f in _fields(classes[base], classes)}
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign):
             if "ClassVar" in ast.unparse(statement.annotation):

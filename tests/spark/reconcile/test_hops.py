@@ -192,7 +192,7 @@ def test_a_node_that_says_too_early_what_it_has_is_found(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was transferred counts as confirmed to the node upstream."""
-    monkeypatch.setattr(ExchangeModel, "settled", ExchangeModel.taken)
+    monkeypatch.setattr(ExchangeModel, "settled", lambda self, uuid: self.taken(uuid)[0])
     assert fail_over_unseen(tmp_path) == "126"
     answer = judge(session, tmp_path)
     assert {(kind, weight) for kind, _, weight in faults(answer)} == {

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
 PATIENCE = 20.0
@@ -74,6 +75,12 @@ class Screen:
             "found?.focus(); found?.click(); return Boolean(found)"
         )
         self.until(lambda: bool(self.driver.execute_script(script, within, words)), f"button {words}")
+
+    def key(self, key: str, within: str) -> None:
+        """Press a key of the keyboard, once something there has the focus."""
+        script = "return Boolean(document.activeElement.closest(arguments[0]))"
+        self.until(lambda: bool(self.driver.execute_script(script, within)), f"the focus in {within}")
+        ActionChains(self.driver).send_keys(key).perform()
 
     def fill(self, name: str, value: str) -> None:
         field = self.one(f"dialog [name='{name}']")

@@ -131,9 +131,9 @@ def test_a_queue_is_made_filled_read_emptied_and_deleted_by_hand(consoles: Conso
     screen.says("<b>second</b>", ".messages")
     screen.press("Purge")
     screen.says("This cannot be undone", "dialog")
-    screen.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    screen.key(Keys.ESCAPE, "dialog")
     screen.until(lambda: not screen.all("dialog"), "Escape to close the dialog")
-    screen.driver.switch_to.active_element.send_keys(Keys.ENTER)  # the button has the focus again
+    screen.key(Keys.ENTER, "main")  # the button has the focus again
     screen.press("Purge", "dialog")
     screen.says("is empty", ".notices")
     screen.press("Delete")
