@@ -8,7 +8,7 @@ from tests.builds import PURE_ONLY
 from tests.ha.federation import test_mutants
 from tests.simulation.nets.runner import run_net
 
-SAMPLE, QUICK = (1, 3, 5), 14
+SAMPLE, QUICK = (1, 3), 14
 HOUR, LONG = 3600.0, 11
 DOUBLES = 3
 

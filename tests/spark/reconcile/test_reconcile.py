@@ -80,6 +80,7 @@ def test_a_clean_failover_is_proven(session: SparkSession, tmp_path: Path) -> No
     assert sum(answer["timeline"]["sent"]) == totals["sends"]
 
 
+@pytest.mark.system
 def test_harmless_irregularities_do_not_prevent_a_proof(session: SparkSession, tmp_path: Path) -> None:
     hour = 3_600_000_000
     Pair(2).run().write(tmp_path / "ledgers", {"b": 3 * hour, "p1": -2 * hour, "c3": 5 * hour})
