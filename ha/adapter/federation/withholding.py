@@ -34,8 +34,8 @@ class Withholding:
     def __init__(self, me: Publisher) -> None:
         self._me = me
         self._nodes: frozenset[str] = frozenset()
-        self._held: dict[MessageId, tuple[str, Entry]] = {}
-        """What was offered, by ascending id."""
+        self._held: deque[tuple[str, Entry]] = deque()
+        """What was offered, and of which node, by ascending id."""
         self._wanted: list[Entry] = []
         """What is to be sent after all."""
         self._ends: deque[MessageId] = deque()
@@ -44,16 +44,14 @@ class Withholding:
     def begin(self, nodes: frozenset[str]) -> None:
         """From now on for these nodes, and for no others."""
         self._nodes = nodes
-        wanted = {id_: entry for id_, (node, entry) in self._held.items() if node not in nodes}
-        for id_ in wanted:
-            del self._held[id_]
-        self._wanted += wanted.values()
+        self._wanted += [entry for node, entry in self._held if node not in nodes]
+        self._held = deque(held for held in self._held if held[0] in nodes)
 
     def taken(self, upto: MessageId) -> None:
         while self._ends and self._ends[0] <= upto:
             self._ends.popleft()
-        if self._held:
-            self._held = {id_: held for id_, held in self._held.items() if id_ > upto}
+        while self._held and id_of(self._held[0][1]) <= upto:
+            self._held.popleft()
         if self._wanted:
             self._wanted = [entry for entry in self._wanted if id_of(entry) > upto]
 
@@ -70,7 +68,7 @@ class Withholding:
             if offered is None or not self._add(offers, offered):
                 sent.append(entry)
             else:
-                self._held[id_of(entry)] = offered.node, entry
+                self._held.append((offered.node, entry))
         last = id_of(sent[-1]) if sent else (0, 0)
         ahead = [offered for offered in offers if (offered.epoch, offered.first) < last]
         return wanted + sent, ahead, offers[len(ahead) :]
