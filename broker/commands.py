@@ -156,10 +156,20 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
             records="Unrouted", when="to no queue",
         ),
         _row(
+            "basic.publish", _REPLICATED, _AFTER, _ROWS,
+            "Queues that never had the message get it. For the others, `Duplicate` is for ledgers.",
+            records="EnqueueRun Duplicate", when="again, with its old number",
+        ),
+        _row(
             "basic.return", _LOCAL, _NONE, "compatibility/test_publishing.py::test_mandatory",
             "A message that is returned is in no queue.",
         ),
         _row("confirm.select confirm.select-ok", _SESSION, _ONCE, _ROWS, "Tags begin at 1 on each channel."),
+        _row(
+            "confirm.select", _REPLICATED, _AFTER, _ROWS,
+            "The entry of the producer, and of one that is forgotten for it. `tx.select` does the same.",
+            records="EntryPut EntryDelete", when="with a producer_id",
+        ),
     ),
     "Consuming": (
         _row("basic.qos basic.qos-ok", _SESSION, _ONCE, _ROWS, "The prefetch."),
@@ -310,7 +320,8 @@ OTHERS = (
     ),
     _row(
         "join", _REPLICATED, _NONE, f"{_ENDS}::test_a_follower_remembers_as_the_primary_does",
-        "What a joining node is told of the ids in each queue.", records="QueueEnds",
+        "What a joining node is told of the ids in each queue, and of the numbers of producers.",
+        records="QueueEnds QueueMarks",
     ),
 )  # fmt: skip
 """What leaves records without a command of a client."""

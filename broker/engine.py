@@ -80,6 +80,9 @@ class Broker:
         vhosts.ending = self._close_clients_of
         vhosts.warn = lambda sentence: self.log(sentence)
         vhosts.consumer_max = settings.consumer_max_per_queue
+        vhosts.producers.most = settings.producers_most
+        vhosts.producers.idle = settings.producers_idle
+        vhosts.producers.told = lambda sentence: self.repeats.say("forgotten", sentence, self.now)
         vhosts.steps = min(STEPS, max(HAND, 4 * settings.share))
         requeueing = vhosts.removals.requeueing
         requeueing.piece = requeueing.left = min(PIECE, max(1, settings.share // 3))

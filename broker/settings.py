@@ -31,6 +31,8 @@ class BrokerSettings:
     channel_max: int = 2047
     consumer_max_per_channel: int = 1000
     consumer_max_per_queue: int = 10_000
+    producers_most: int = 10_000
+    producers_idle: float = 7 * 86400.0
     consumer_timeout: int = 0
     """Milliseconds that a client may keep a message unacknowledged, if the queue says nothing else; 0 for
     any time."""

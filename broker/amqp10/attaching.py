@@ -14,6 +14,7 @@ from broker.amqp10.incoming import Incoming, IncomingHost
 from broker.amqp10.outgoing import PRIORITY, REPLICATION_ID, Outgoing, OutgoingHost
 from broker.authorization import demand, demand_queue, demand_topic
 from broker.model.queue.link import is_link
+from broker.model.vhost.producers import claim_of
 from understudy.shared.amqp10.addresses import Address, of_queue, parse
 from understudy.shared.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, Fault
 
@@ -56,7 +57,11 @@ def incoming(links: LinksHost, link: Receiver) -> Incoming:
     link.max_message_size = connection.settings.message_max
     name = connection.client_properties.get("producer")
     told = name and link.remote_snd_settle_mode != Link.SND_SETTLED
-    return Incoming(links, link, target, f"{name}/{link.name}" if told else None)
+    properties = link.remote_properties if isinstance(link.remote_properties, dict) else {}
+    claim = claim_of(properties) or claim_of(connection.client_properties)
+    if claim is not None and link.remote_snd_settle_mode == Link.SND_SETTLED:
+        raise Fault(INVALID_FIELD, "messages with numbers are not sent settled")
+    return Incoming(links, link, target, f"{name}/{link.name}" if told else None, claim)
 
 
 def outgoing(links: LinksHost, link: Sender) -> Outgoing:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _VHOST = "vhost:"
 _TOLD = ("product", "version", "platform", "producer", "connection_name")
+_NUMBERS = ("producer_id", "producer_epoch", "producer_next")
 _NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not know all users yet"
 
 
@@ -81,8 +82,9 @@ def opening(connection: Amqp10Host) -> None:
     told = connection.engine.remote_properties
     if isinstance(told, dict):
         connection.client_properties = {
-            str(key): value for key, value in told.items() if str(key) in _TOLD and isinstance(value, str)
-        }
+            str(key): value for key, value in told.items()
+            if (str(key) in _TOLD and isinstance(value, str)) or str(key) in _NUMBERS
+        }  # fmt: skip
     ask(connection, connection.now)
 
 

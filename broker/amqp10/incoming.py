@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from broker.amqp10.head_shape import HeadShapes
     from broker.amqp10.host import Amqp10Host
     from broker.hooks import LargeMessage
+    from broker.model.vhost.producers import Claim, ProducerSession
 
 WINDOW = 500
 """Credit of one link: messages that may be on their way."""
@@ -85,16 +86,34 @@ class IncomingHost(Protocol):
 
 class Incoming:
     """`target`: None for the anonymous terminus, whose messages name their own targets. `producer`: the name
-    of the link's messages in the ledger, if the client named its connection. They are numbered from 1."""
+    of the link's messages in the ledger, if the client named its connection. They are numbered from 1.
+    `claim`: the link's messages have the numbers of this producer."""
 
     __slots__ = (
-        "_buffer", "_held", "_in_doubt", "_key", "_largest", "_links", "_messages", "_next", "_octets",
-        "_parts", "_pointer", "_run", "_shown", "_shown_at", "link", "producer", "target",
+        "_buffer",
+        "_held",
+        "_in_doubt",
+        "_key",
+        "_largest",
+        "_links",
+        "_messages",
+        "_next",
+        "_numbers",
+        "_octets",
+        "_parts",
+        "_pointer",
+        "_run",
+        "_shown",
+        "_shown_at",
+        "link",
+        "producer",
+        "target",
     )  # fmt: skip
 
     def __init__(
-        self, links: IncomingHost, link: Receiver, target: Address | None, producer: str | None
-    ) -> None:
+        self, links: IncomingHost, link: Receiver, target: Address | None, producer: str | None,
+        claim: Claim | None = None,
+    ) -> None:  # fmt: skip
         self._links = links
         self.link = link
         self._pointer = deliveries.pointer(link)
@@ -113,11 +132,31 @@ class Incoming:
         self._largest = 0
         self._in_doubt = 0
         self._key: tuple[Address, Checked] | None = None
+        self._numbers: ProducerSession | None = None
+        if claim is not None:
+            connection = links.connection
+            shared = connection.vhost.shared
+            self._numbers = shared.producers.begin(
+                shared, connection.vhost.name, claim, connection.user, self._fenced
+            )
+
+    def _fenced(self, why: AmqpError) -> None:
+        if self._links.serves(self):
+            self._links.fail(self, fault_of(why))
 
     def open(self) -> None:
-        """Answer the attach, and give credit."""
-        self.link.open()
-        self._links.credit(self)
+        """Answer the attach, and give credit. A producer's entry is first on all disks that count."""
+        if self._numbers is None:
+            self.link.open()
+            self._links.credit(self)
+        else:
+            self._links.hold(Need.DURABLE, self._open_later)
+
+    def _open_later(self) -> None:
+        if self._links.serves(self):
+            self.link.open()
+            self.top_up()
+            self._links.connection.sent(0)
 
     # -- transfers
 
@@ -268,11 +307,16 @@ class Incoming:
         if not route.queues:
             counts.return_unroutable += count
 
+        numbers = self._numbers
+
         def publish(part: PublishRoute, messages: list[bytes], at: int) -> Published:
+            if numbers is not None and not self._links.serves(self):
+                return Published(Need.NONE, 0)  # the numbers are another one's now
             done = connection.vhost.publish(
                 part, messages, persistent=kind.persistent, channel=0, largest_frame=run.largest,
                 producer=self.producer, first_tag=run.first + at, expiration=kind.expiration,
                 priority=kind.priority,
+                numbering=None if numbers is None else numbers.numbering(run.first + at),
             )  # fmt: skip
             if part.refusing:
                 connection.await_refused()
@@ -344,6 +388,8 @@ class Incoming:
         """Discard what was not published; it was never accepted."""
         self._forget_parts()
         self._run, self._messages = [], []
+        if self._numbers is not None:
+            self._links.connection.vhost.shared.producers.end(self._numbers)
 
 
 def _own_target(message: Message) -> Address:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from operator import itemgetter
 
-from broker.model.history.record_codec import KIND_ENQUEUE_RUN, decode_records
+from broker.model.history.record_codec import RUNS, decode_records
 from broker.model.history.records import Dequeue, EnqueueRun, QueueEnds, RawRun, Record
 from broker.model.history.replication_id_set import Range
 from broker.model.values import Reason, Scope
@@ -16,9 +16,12 @@ _last_of = itemgetter(1)
 
 
 def runs_of(payload: bytes) -> list[EnqueueRun]:
-    """The runs of a batch. Raises CorruptRecord."""
-    records = decode_records(payload, only=KIND_ENQUEUE_RUN)
-    return [record for record in records if isinstance(record, EnqueueRun)]
+    """The runs of a batch of an older segment. They are without numbers, because the base has the marks.
+    Raises CorruptRecord."""
+    found = [record for record in decode_records(payload, only=RUNS) if isinstance(record, EnqueueRun)]
+    for run in found:
+        run.numbering = None
+    return found
 
 
 def lacks(record: Record) -> bool:

@@ -31,12 +31,19 @@ from typing import NamedTuple
 
 from broker.model.values import Position
 
-VERSION = 5
+VERSION = 6
 OLDEST = 1
 LOG, CHECKPOINT, COPY = 0, 1, 2
 SEALED = 2**64 - 1
 
-_KINDS = {1: (LOG, CHECKPOINT), 2: (LOG, COPY), 3: (LOG, COPY), 4: (LOG, COPY), 5: (LOG, COPY)}
+_KINDS = {
+    1: (LOG, CHECKPOINT),
+    2: (LOG, COPY),
+    3: (LOG, COPY),
+    4: (LOG, COPY),
+    5: (LOG, COPY),
+    6: (LOG, COPY),
+}
 _HEADER = struct.Struct("<8sIIQQ")
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<IIQQQ")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import replace
 from itertools import chain, islice, starmap
 from typing import TYPE_CHECKING
 
 from broker.model.history.epoch_ends import EpochEnds
+from broker.model.history.marks import Marks
 from broker.model.history.record_codec import encode_record
-from broker.model.history.records import EnqueueRun, Entry, MessageId, Piece, QueueEnds
+from broker.model.history.records import EnqueueRun, Entry, MessageId, Piece, QueueEnds, QueueMarks, Record
 from broker.model.queue.cut import held_after
 from broker.model.queue.message_run import group_runs
 from broker.model.values import Position, Scope
@@ -84,9 +85,10 @@ def _parts(frozen: Frozen, most: int) -> Iterator[DefinitionsPart]:
         yield DefinitionsPart([encode_record(record) for record in part], [])
     queues = zip(frozen.queues, frozen.nexts, strict=True)
     while some := list(islice(queues, most)):
-        ends = [_ends(queue, sequence) for queue, sequence in some]
+        records = chain.from_iterable(_contents(queue, sequence, frozen.marks) for queue, sequence in some)
         yield DefinitionsPart(
-            [encode_record(record) for record in ends], [(queue.uuid, sequence) for queue, sequence in some]
+            [encode_record(record) for record in records],
+            [(queue.uuid, sequence) for queue, sequence in some],
         )
 
 
@@ -94,9 +96,14 @@ def _deleted(uuid: bytes, ends: EpochEnds) -> QueueEnds:
     return QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK)
 
 
-def _ends(queue: Queue, sequence: int) -> QueueEnds:
-    ends = queue.ends_before(sequence) if queue.content_scope & Scope.LINK else {}
-    return QueueEnds(queue.uuid, ends, False, queue.scope)
+def _contents(queue: Queue, sequence: int, marks: Mapping[bytes, Marks]) -> Iterator[Record]:
+    """How far history has got in a queue, and which numbers of producers it had."""
+    if not queue.content_scope & Scope.LINK:
+        yield QueueEnds(queue.uuid, {}, False, queue.scope)
+        return
+    yield QueueEnds(queue.uuid, queue.ends_before(sequence), False, queue.scope)
+    if queue.uuid in marks:
+        yield QueueMarks(queue.uuid, marks[queue.uuid], Scope.LINK)
 
 
 def scoped(run: EnqueueRun, scope: Scope) -> EnqueueRun:

@@ -63,9 +63,10 @@ class Bases:
 
     def __call__(self) -> Base:
         vhosts = self._vhosts
-        generation = vhosts.generation, vhosts.directory.cursor_changes
+        generation = vhosts.generation, vhosts.directory.progress_changes
         if generation != self._generation:
             self._definitions = [encode_record(record) for record in vhosts.definitions(Scope.STORE)]
             self._generation = generation
         ends = [encode_record(record) for record in vhosts.ends(Scope.STORE) if record.ends]
-        return Base([*self._definitions, *ends], vhosts.queues_by_uuid.keys())
+        marks = [encode_record(record) for record in vhosts.stored_marks()]
+        return Base([*self._definitions, *ends, *marks], vhosts.queues_by_uuid.keys())

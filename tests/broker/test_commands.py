@@ -80,10 +80,34 @@ def _publishes(key: str) -> Callable[[Rig], None]:
     return lambda rig: rig.client.raw(message(1, b"x", "", key))
 
 
+def _fans_out(rig: Rig) -> None:
+    rig.client.raw(message(1, b"x", "e", ""))
+
+
 def _nothing(_: Rig) -> None: ...
 
 
 def _confirms(rig: Rig) -> None:
+    rig.call("confirm.select")
+
+
+def _numbered(rig: Rig) -> None:
+    """A producer is gone, for which there is no room beside another one."""
+    rig.world.vhost.shared.producers.most = 1
+    gone = rig.world.open(properties={"producer_id": "gone"})
+    gone.call(1, "confirm.select")
+    gone.connection.lost(rig.world.now)
+    rig.client = rig.world.open(properties={"producer_id": "n"})
+
+
+def _resends(rig: Rig) -> None:
+    """It has published to one of the two queues."""
+    told = {"producer_id": "n", "producer": "p"}
+    rig.client = rig.world.open(properties=told)
+    rig.call("confirm.select")
+    rig.client.publish(1, b"x", routing_key="q")
+    rig.client = rig.world.open(properties=told)
+    rig.call("queue.bind", queue="auto", exchange="e")
     rig.call("confirm.select")
 
 
@@ -160,7 +184,9 @@ PROBES: list[tuple[str, Callable[[Rig], None], Callable[[Rig], None]]] = [
     ("queue.delete", _nothing, _sends("queue.delete", queue="q")),
     ("basic.publish", _confirms, _publishes("q")),
     ("basic.publish to no queue", _confirms, _publishes("nowhere")),
+    ("basic.publish again, with its old number", _resends, _fans_out),
     ("confirm.select", _nothing, _sends("confirm.select")),
+    ("confirm.select with a producer_id", _numbered, _sends("confirm.select")),
     ("basic.qos", _nothing, _sends("basic.qos", prefetch_count=3)),
     ("basic.consume", _nothing, _sends("basic.consume", queue="auto")),
     ("basic.consume direct reply-to", _nothing, _sends("basic.consume", queue=REPLIES, no_ack=True)),
@@ -324,7 +350,7 @@ def test_a_row_that_lies_is_found(found: list[tuple[str, Seen]]) -> None:
     for name, _ in found:
         row = BY_NAME[name]
         others = [row._replace(answer=answer) for answer in Answer if answer is not row.answer]
-        others.append(row._replace(records=(*row.records, "EntryPut")))
+        others.append(row._replace(records=(*row.records, "Nothing")))
         others += [row._replace(records=row.records[1:])] if row.records else []
         assert all(name in lies({**BY_NAME, name: other}, found) for other in others), name
 

@@ -450,6 +450,17 @@ class LedgerSection(_Section):
         return value
 
 
+class ProducersSection(_Section):
+    """Producers that number their messages (client property `producer_id`): none is enqueued twice."""
+
+    most: int = Field(default=10_000, ge=1, le=1_000_000)
+    """Producers that the node knows. One more takes the place of the one that was not connected for longest;
+    if all are connected, it is refused with 406."""
+    idle: Duration = 7 * 86400.0
+    """A producer that was not connected for so long is forgotten. What it sends again after that may be in
+    its queues twice."""
+
+
 class ConsoleSection(_Section):
     """What the web console shows files of, at `broker.http`."""
 
@@ -488,6 +499,7 @@ class Settings(BaseSettings):
     auth: AuthSection = Field(default_factory=AuthSection)
     tls: TlsSection = Field(default_factory=TlsSection)
     ledger: LedgerSection = Field(default_factory=LedgerSection)
+    producers: ProducersSection = Field(default_factory=ProducersSection)
     log: LogSection = Field(default_factory=LogSection)
     console: ConsoleSection = Field(default_factory=ConsoleSection)
 

@@ -269,6 +269,8 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         consumer_max_per_channel=broker.consumer_max_per_channel,
         consumer_max_per_queue=broker.consumer_max_per_queue,
         consumer_timeout=round(1000 * broker.consumer_timeout),
+        producers_most=settings.producers.most,
+        producers_idle=settings.producers.idle,
         transaction_max=broker.transaction_max,
         heartbeat=round(broker.heartbeat),
         handshake_timeout=broker.handshake_timeout,

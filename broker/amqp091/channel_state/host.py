@@ -29,13 +29,15 @@ class Host(Connection):
     - `capabilities`: claimed by the client.
     - `frame_max`: as negotiated.
     - `payload_max`: `frame_max` without overhead.
+    - `numbered`: one of its channels has, or had, the numbers of the client's messages.
     """
 
-    __slots__ = ("capabilities", "frame_max", "payload_max")
+    __slots__ = ("capabilities", "frame_max", "numbered", "payload_max")
 
     capabilities: dict[str, Any]
     frame_max: int
     payload_max: int
+    numbered: bool
 
     @property
     def protocol(self) -> str:

@@ -40,6 +40,8 @@ from broker.errors import (
     ResourceError,
     UnexpectedFrame,
 )
+from broker.model.values import Need
+from broker.model.vhost.enqueueing import Published
 from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
 from broker.pieces import PER_MESSAGE, gather
 
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from broker.amqp091.channel_state.host import Failing, Host
     from broker.model.routing.publish_route import PublishRoute
     from broker.model.steps import Steps
-    from broker.model.vhost.enqueueing import Published
 
 _PUBLISH = BY_NAME["basic.publish"]
 _BODY_SIZE_AT = 11
@@ -471,7 +472,7 @@ def _publish_run(
     done = channel.connection.vhost.publish(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
-        blind=kind.blind,
+        blind=kind.blind, numbering=None if channel.numbers is None else channel.numbers.numbering(first),
     )  # fmt: skip
     if channel.confirming:
         _answer(channel, done, first, len(raws))
@@ -556,11 +557,16 @@ def _publish_divided(
         yield steps
         return
 
+    numbers = channel.numbers
+
     def publish(part: PublishRoute, some: list[bytes], at: int) -> Published:
+        if numbers is not None and not channel.is_open:
+            return Published(Need.NONE, 0)  # the numbers are another one's now
         done = vhost.publish(
             part, some, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
             producer=channel.producer, first_tag=first + at, expiration=kind.expiration,
             priority=kind.priority, blind=kind.blind,
+            numbering=None if numbers is None else numbers.numbering(first + at),
         )  # fmt: skip
         if part.refusing:
             channel.connection.await_refused()

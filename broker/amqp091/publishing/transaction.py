@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
     from broker.model.queue.removals import RuledQueue
     from broker.model.steps import Steps
+    from broker.model.vhost.producers import ProducerSession
 
 LETTER = 100
 """Minimum steps of a dead letter."""
@@ -112,7 +113,10 @@ class TransactedChannel(Failing, Protocol):
     def confirming(self) -> bool: ...
     @property
     def producer(self) -> str | None: ...
+    @property
+    def numbers(self) -> ProducerSession | None: ...
     def name_producer(self) -> None: ...
+    def begin_numbers(self) -> Need: ...
     def settle(self, how: Settlement, runs: list[Run], *, whole: bool) -> Need: ...
     def outstanding_again(self, runs: list[Run]) -> None: ...
     @property
@@ -129,12 +133,14 @@ def select(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
     """tx.select: make the channel transactional. Raises 406 in confirm mode."""
     if channel.confirming:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
+    need = Need.NONE
     if channel.transaction is None:
+        need = channel.begin_numbers()
         channel.transaction = Transaction()
         channel.next_publish_tag = 1
         if channel.connection.vhost.history.ledger_wanted:
             channel.name_producer()
-    channel.output.answer("tx.select-ok")
+    channel.output.answer("tx.select-ok", need=need)
 
 
 def commit(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
@@ -247,6 +253,7 @@ def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
         route, run.raws, persistent=run.kind.persistent, channel=channel.number, largest_frame=run.largest,
         producer=channel.producer, first_tag=run.first, expiration=run.kind.expiration,
         priority=run.kind.priority, blind=run.kind.blind,
+        numbering=None if channel.numbers is None else channel.numbers.numbering(run.first),
     ).need  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from broker.errors import (
 )
 from broker.model.queue.requeueing import Delivered
 from broker.model.values import Need, Reason
+from broker.model.vhost.producers import claim_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
     from broker.model.queue.requeueing import Returning
+    from broker.model.vhost.producers import ProducerSession
 
 _REJECT_ID = REJECT[3]
 _AT_ONCE = 1024
@@ -61,13 +63,14 @@ class Channel:
     - `producer`: the name of this channel's publishes in the ledger. Set if the client named its
       connection (client property `producer`) and selected confirms or transactions. Then
       `next_publish_tag` counts its messages.
+    - `numbers`: those of its messages, if the client gave its connection a `producer_id`.
     - `failed`: an error has closed the channel.
     - `crossed`: the client has closed it too, before it received our close.
     """
 
     __slots__ = (
         "assembly", "confirming", "connection", "consumers", "crossed", "failed", "is_open", "last_queue",
-        "next_publish_tag", "number", "output", "producer", "transaction", "unacked",
+        "next_publish_tag", "number", "numbers", "output", "producer", "transaction", "unacked",
     )  # fmt: skip
 
     def __init__(self, connection: Host, number: int) -> None:
@@ -82,6 +85,7 @@ class Channel:
         self.confirming = self.failed = self.crossed = False
         self.next_publish_tag = 1
         self.producer: str | None = None
+        self.numbers: ProducerSession | None = None
         self.last_queue = ""
 
     # -- methods
@@ -269,13 +273,39 @@ class Channel:
     def _select(self, arguments: dict[str, Any]) -> None:
         if self.transaction is not None:
             raise PreconditionFailed("cannot switch from tx to confirm mode")
+        need = Need.NONE
         if not self.confirming:
+            need = self.begin_numbers()
             self.confirming = True
             self.output.counts.begin_confirms()
             self.next_publish_tag = 1
         self.name_producer()
         if not arguments["nowait"]:
-            self.output.answer("confirm.select-ok")
+            self.output.answer("confirm.select-ok", need=need)
+
+    def begin_numbers(self) -> Need:
+        """Number this channel's publishes, if the client gave its connection a `producer_id`. Returns what
+        the answer waits for. Raises AccessRefused, PreconditionFailed."""
+        connection = self.connection
+        claim = claim_of(connection.client_properties)
+        if claim is None:
+            return Need.NONE
+        if connection.numbered:
+            raise PreconditionFailed(
+                f"producer '{claim.producer}' has numbered a channel of this connection: open another "
+                "connection"
+            )
+        shared = connection.vhost.shared
+        self.numbers = shared.producers.begin(
+            shared, connection.vhost.name, claim, connection.user, self._fenced
+        )
+        connection.numbered = True
+        return Need.DURABLE
+
+    def _fenced(self, why: AmqpError) -> None:
+        if self.is_open:
+            why.class_id, why.method_id = 60, 40
+            self.connection.fail(self, why)
 
     def name_producer(self) -> None:
         """Name this channel's publishes after its connection, if the client named that."""
@@ -348,6 +378,8 @@ class Channel:
 
     def _shut(self) -> None:
         self.is_open = False
+        if self.numbers is not None:
+            self.connection.vhost.shared.producers.end(self.numbers)
         self.consumers.stop()
 
     def _let_go(self) -> None:

@@ -109,6 +109,7 @@ class ServerConnection(Host):
         self.frame_max = self.settings.frame_max_before_login
         self.payload_max = self.frame_max - OVERHEAD
         self.channel_max = 0
+        self.numbered = False
         self._ignores_input = False
         self.state = State.OPENING
         self.publisher = Publisher(self, memo)

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.model.history.batch import Batch, BatchSink
-from broker.model.history.records import Dequeue, EnqueueRun, Record, Unrouted
+from broker.model.history.records import Dequeue, Duplicate, EnqueueRun, Record, Unrouted
 from broker.model.history.replication_id_set import to_ranges
 from broker.model.values import Position, Reason, Scope
 
 DEQUEUE_LAG = 0.01
 """Seconds for which a dequeue may wait to be joined with others into a range."""
 
-_OVERTAKEN = (EnqueueRun, Unrouted)
+_OVERTAKEN = (EnqueueRun, Unrouted, Duplicate)
 """Records that need not wait for earlier dequeues."""
 
 _Gathered = tuple[bytes, int, Reason, Scope]

@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.model.history import definition_codec as codec
 from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.marks import WINDOW, Mark, Marks
 from broker.model.history.record_reader import U16, CorruptRecord, Reader, number_bytes, text_bytes
 from broker.model.history.records import (
     Bind,
@@ -25,10 +26,12 @@ from broker.model.history.records import (
     ExchangeDeclare,
     ExchangeDelete,
     HistoryCheckpoint,
+    Numbering,
     Origin,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
+    QueueMarks,
     RawRun,
     Record,
     Unbind,
@@ -48,6 +51,8 @@ _ENDS = struct.Struct("<BI")  # deleted, count of epochs
 _END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
 _U64 = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<Qq")
+_NUMBERS = struct.Struct("<QQ")  # epoch, first
+_MARK = struct.Struct("<QBB")  # last, octets of holes, octets of what is not stored
 _PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY, _BLIND, _PATH = 1, 2, 4, 8, 16, 32, 64
 _ORIGINAL = 128
 
@@ -90,6 +95,14 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         number_bytes("I", lengths),
         *blobs,
     ]
+
+
+def _encode_numbered(run: EnqueueRun) -> list[bytes | memoryview]:
+    numbering = run.numbering
+    if numbering is None:
+        raise ValueError("a run without numbers")
+    head = [text_bytes(numbering.producer), _NUMBERS.pack(numbering.epoch, numbering.first)]
+    return [*head, *_encode_run(run)]
 
 
 def _path_bytes(envelope: Envelope) -> bytes:
@@ -161,6 +174,16 @@ def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
     return EnqueueRun(queues, firsts, envelope, RawRun(lengths, blob), named, producer_first, scope)
 
 
+def _decode_numbered(body: Reader, scope: Scope) -> EnqueueRun:
+    producer = body.text()
+    epoch, first = body.unpack(_NUMBERS)
+    rest = Reader(body.data[body.at :])
+    run = _decode_run(rest, scope)
+    run.numbering = Numbering(producer, epoch, first)
+    body.at += rest.at
+    return run
+
+
 def _encode_unrouted(record: Unrouted) -> list[bytes]:
     return [text_bytes(record.producer), _TAGS.pack(record.first, record.last)]
 
@@ -207,6 +230,32 @@ def _decode_queue_ends(body: Reader, scope: Scope) -> QueueEnds:
     return QueueEnds(queue, ends, bool(deleted), scope)
 
 
+def _encode_queue_marks(record: QueueMarks) -> list[bytes]:
+    parts = [record.queue, _U32.pack(len(record.marks))]
+    for producer, (last, holes, unstored) in record.marks.items():
+        bits = [_octets_of(holes), _octets_of(unstored)]
+        parts += [text_bytes(producer), _MARK.pack(last, *map(len, bits)), *bits]
+    return parts
+
+
+def _octets_of(bits: int) -> bytes:
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+def _decode_queue_marks(body: Reader, scope: Scope) -> QueueMarks:
+    queue = bytes(body.take(16))
+    (count,) = body.unpack(_U32)
+    marks: Marks = {}
+    for _ in range(count):
+        producer = body.text()
+        last, *sizes = body.unpack(_MARK)
+        if max(sizes) > WINDOW // 8:
+            raise CorruptRecord("a mark with more numbers than its window")
+        holes, unstored = [int.from_bytes(bytes(body.take(size)), "little") for size in sizes]
+        marks[producer] = Mark(last, holes, unstored)
+    return QueueMarks(queue, marks, scope)
+
+
 def _encode_history_checkpoint(record: HistoryCheckpoint) -> list[bytes]:
     return [_U64.pack(record.epoch)]
 
@@ -233,15 +282,20 @@ _KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
     12: (HistoryCheckpoint, _encode_history_checkpoint, _decode_history_checkpoint),
     13: (EntryPut, codec.encode_entry_put, codec.decode_entry_put),
     14: (EntryDelete, codec.encode_entry_delete, codec.decode_entry_delete),
+    15: (EnqueueRun, _encode_numbered, _decode_numbered),  # type: ignore[dict-item]
+    16: (QueueMarks, _encode_queue_marks, _decode_queue_marks),
 }
-_KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items()}
+_KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items() if kind != 15}
 _SCOPES: Final = tuple(Scope(bits) for bits in range(4))
-KIND_ENQUEUE_RUN: Final = 1
+RUNS: Final = (1, 15)
+"""The kinds of runs of messages; the second has numbers."""
 
 
 def encode_record(record: Record) -> bytes:
     """One framed record. Raises UnsupportedValue for arguments that no field table can hold."""
     kind, encode = _KIND_OF[type(record)]
+    if kind == 1 and record.numbering is not None:  # type: ignore[union-attr]
+        kind, encode = 15, _encode_numbered  # type: ignore[assignment]
     parts = encode(record)
     size = sum(map(len, parts)) + 2
     return b"".join([_HEAD.pack(size, kind, record.scope), *parts])
@@ -264,11 +318,11 @@ def split_records(buf: bytes | memoryview) -> Iterator[tuple[int, int, memoryvie
         at = end
 
 
-def decode_records(buf: bytes | memoryview, *, only: int | None = None) -> list[Record]:
-    """All records of `buf`, or those of one kind. `buf` must end with a record. Raises CorruptRecord."""
+def decode_records(buf: bytes | memoryview, *, only: tuple[int, ...] | None = None) -> list[Record]:
+    """All records of `buf`, or those of some kinds. `buf` must end with a record. Raises CorruptRecord."""
     found: list[Record] = []
     for kind, scope, framed in split_records(buf):
-        if only is not None and kind != only:
+        if only is not None and kind not in only:
             continue
         if kind not in _KINDS or scope >= len(_SCOPES):
             raise CorruptRecord(f"unknown record kind {kind} or scope {scope}")
@@ -285,7 +339,7 @@ def decode_records(buf: bytes | memoryview, *, only: int | None = None) -> list[
 
 
 __all__ = [
-    "KIND_ENQUEUE_RUN",
+    "RUNS",
     "CorruptRecord",
     "UnsupportedValue",
     "decode_records",

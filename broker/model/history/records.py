@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker.model.history.epoch_ends import EpochEnds
+from broker.model.history.marks import Marks
 from broker.model.octets import as_octets
 from broker.model.values import ROOT, Reason, Scope, titled
 
@@ -129,11 +130,21 @@ class RawRun:
         return out
 
 
+class Numbering(NamedTuple):
+    """Numbers of a run's messages, one after the other. `producer`: its id, a name that outlives connections
+    and processes. `epoch`: of the process. `first`: from 1."""
+
+    producer: str
+    epoch: int
+    first: int
+
+
 @dataclass(slots=True)
 class EnqueueRun:
     """`count` messages of one route, appended to each of `queues` from `firsts[i]` on, in envelope.epoch.
 
-    On the primary `raws` is the list of messages; decoded records have a `RawRun` instead.
+    On the primary `raws` is the list of messages; decoded records have a `RawRun` instead. `producer` and
+    `producer_first` are the ledger's. `numbering`: of a producer that numbers its messages.
     """
 
     queues: list[bytes]
@@ -143,6 +154,7 @@ class EnqueueRun:
     producer: str | None = None
     producer_first: int = 0
     scope: Scope = Scope.NONE
+    numbering: Numbering | None = None
 
     @property
     def count(self) -> int:
@@ -160,6 +172,19 @@ class Unrouted:
     last: int
     scope: Scope = Scope.NONE
     reason: str = ""
+
+
+@dataclass(slots=True)
+class Duplicate:
+    """Ledger only, without a binary form: `queue` has had tags first..last of `producer` before, with the
+    same numbers, and did not take them again."""
+
+    queue: bytes
+    producer: str
+    first: int
+    last: int
+    numbering: Numbering
+    scope: Scope = Scope.NONE
 
 
 @dataclass(slots=True)
@@ -279,6 +304,15 @@ class QueueEnds:
 
 
 @dataclass(slots=True)
+class QueueMarks:
+    """Replaces what is known of the numbers that producers had in one queue."""
+
+    queue: bytes
+    marks: Marks
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
 class HistoryCheckpoint:
     """A history checkpoint: all known members hold all history up to the previous one. Ends settled by then
     are forgotten. `epoch`: the one served, whose ends stay."""
@@ -313,6 +347,7 @@ class EntryDelete:
 
 
 Record = (
-    EnqueueRun | Unrouted | Commit | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
-    | Bind | Unbind | ConsumerSeen | QueueEnds | HistoryCheckpoint | EntryPut | EntryDelete
+    EnqueueRun | Unrouted | Duplicate | Commit | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare
+    | ExchangeDelete | Bind | Unbind | ConsumerSeen | QueueEnds | QueueMarks | HistoryCheckpoint | EntryPut
+    | EntryDelete
 )  # fmt: skip

@@ -22,6 +22,7 @@ from broker.model.definition_octets import QUEUE, of_table, of_text
 from broker.model.history.epoch_ends import EpochEnd, EpochEnds, after_history_checkpoint
 from broker.model.history.history import History
 from broker.model.history.id_source import Ids, IdSource
+from broker.model.history.marks import Marks
 from broker.model.history.records import Entry, QueueDeclare, id_of
 from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.queue.arguments import QueueRules, rules_of
@@ -88,6 +89,7 @@ class QueueContents:
     - `returns`: how often messages have come back, if a delivery limit needs it.
     - `ready_octets`: body bytes of ready messages; only counted if such a limit applies (`sized`).
     - `counts`: messages in and out, for statistics.
+    - `marks`: which numbers of each producer the queue had. Only `Producers` changes them.
     - `stored`: the store may hold some of its messages. Until then the store needs no dequeues.
     - `transient_scope`: which sinks see its transient messages: no store, unless `keep_transient` says so.
     - `deleted`: the queue is gone. Messages that channels still hold are ignored when they come back.
@@ -119,6 +121,7 @@ class QueueContents:
         "expires",
         "history",
         "ids",
+        "marks",
         "mode",
         "name",
         "on_schedule",
@@ -194,6 +197,7 @@ class QueueContents:
         self.browsers: Browsers = {}
         self.consumer_seen = False
         self.counts = Counts()
+        self.marks: Marks = {}
         self.deleted = False
         self.scheduled = False
         self.earlier: EpochEnds = {}

@@ -14,6 +14,7 @@ from broker.model.history.records import (
     Commit,
     ConsumerSeen,
     Dequeue,
+    Duplicate,
     EnqueueRun,
     EntryDelete,
     EntryPut,
@@ -23,6 +24,7 @@ from broker.model.history.records import (
     QueueDeclare,
     QueueDelete,
     QueueEnds,
+    QueueMarks,
     Record,
     Unbind,
     Unrouted,
@@ -30,11 +32,14 @@ from broker.model.history.records import (
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import BUILT_IN, Binding, Exchange
 from broker.model.values import Reason, Scope
+from broker.model.vhost.producers import Producers
 from broker.model.vhost.vhost import VirtualHost
 
 _Named = QueueDeclare | ExchangeDeclare | ExchangeDelete | Bind | Unbind
 """Records that name an object inside a virtual host."""
-_Seldom = QueueDelete | ConsumerSeen | QueueEnds | HistoryCheckpoint | EntryPut | EntryDelete | _Named
+_Seldom = (
+    QueueDelete | ConsumerSeen | QueueEnds | QueueMarks | HistoryCheckpoint | EntryPut | EntryDelete | _Named
+)
 """Records about definitions, not about messages."""
 
 
@@ -45,6 +50,8 @@ class Follower(Protocol):
     def queues_by_uuid(self) -> dict[bytes, Queue]: ...
     @property
     def deleted_queues(self) -> DeletedQueues: ...
+    @property
+    def producers(self) -> Producers: ...
     def get(self, name: str) -> VirtualHost | None: ...
     def __getitem__(self, name: str) -> VirtualHost: ...
     def changed(self) -> None: ...
@@ -60,13 +67,16 @@ def apply_record(vhosts: Follower, record: Record) -> None:
             for uuid, first in zip(record.queues, record.firsts, strict=True):
                 queue = queues.get(uuid)
                 if queue is not None:
+                    if record.numbering is not None:
+                        stored = Scope.STORE in record.scope or Scope.STORE not in queue.content_scope
+                        vhosts.producers.note(queue, record.numbering, record.count, stored=stored)
                     queue.replica.add_run(first, record.envelope, record.raws)
         case Dequeue():
             queue = queues.get(record.queue)
             if queue is not None:
                 own = record.scope == Scope.STORE and record.reason is Reason.DROPPED
                 (queue.replica.drop if own else queue.replica.dequeue)(record.epoch, record.ranges)
-        case Unrouted() | Commit():
+        case Unrouted() | Duplicate() | Commit():
             pass
         case _:
             _apply_seldom(vhosts, record)
@@ -90,6 +100,10 @@ def _apply_seldom(vhosts: Follower, record: _Seldom) -> None:
                 vhosts.deleted_queues.add(uuid, ends)
             elif (queue := queues.get(uuid)) is not None:
                 queue.replica.set_ends(ends)
+        case QueueMarks():
+            queue = queues.get(record.queue)
+            if queue is not None:
+                vhosts.producers.set_marks(queue, record.marks)
         case HistoryCheckpoint():
             vhosts.history_checkpoint(record.epoch)
         case EntryPut() | EntryDelete():

@@ -417,6 +417,7 @@ class Definitions(Topology):
         if queue.scope & Scope.LINK:
             self.shared.deleted_queues.add(queue.uuid, queue.ends())
         sources = self.remove_queue(queue)
+        self.shared.producers.queue_gone(queue)
         owned = self._owned.get(queue.owner)
         if queue.owner is not None and owned is not None:
             owned.remove(queue)

@@ -40,6 +40,7 @@ from broker.model.vhost.federation_entries import (
     upstream_of,
 )
 from broker.model.vhost.policy_rules import APPLY_TO, operator_fault, policy_fault
+from broker.model.vhost.producer_entries import PRODUCER, Known, known_of
 from broker.security.identity import HA, User
 from broker.security.password_hashes import is_stored_hash
 from broker.security.topic_permissions import TOPICAL, TopicPermission, parts_of_topic, topic_name
@@ -51,11 +52,12 @@ LIMITS = {VHOST_LIMITS: ("max-connections", "max-queues"), USER_LIMITS: ("max-co
 """The keys of each kind of limits. A negative number is no limit, as in RabbitMQ."""
 LIMITS_NAME = "limits"
 """The name of a virtual host's only entry of limits."""
-TAKING = (CURSOR, SEEN)
-"""Kinds of entries that say what has been taken from other nodes."""
+PROGRESS = (CURSOR, SEEN, PRODUCER)
+"""Kinds of entries that say how far others have come: what has been taken from other nodes, and who sends
+messages with numbers. They change often, and change no route."""
 KINDS = (
     VHOST, USER, PERMISSION, TOPIC_PERMISSION, USER_LIMITS, VHOST_LIMITS, POLICY, OPERATOR_POLICY,
-    UPSTREAM, AGENT, CURSOR, SEEN, HOME,
+    UPSTREAM, AGENT, CURSOR, SEEN, HOME, PRODUCER,
 )  # fmt: skip
 """In an order in which entries can be put."""
 PERMISSIONS = ("configure", "write", "read")
@@ -97,11 +99,13 @@ class Permission:
 
 
 class Directory:
-    """All entries. `generation` grows with every change but those of `TAKING`, which change with each batch
-    of federated messages; `cursor_changes` counts these."""
+    """All entries. `generation` grows with every change but those of `PROGRESS`, which `progress_changes`
+    counts."""
+
+    scope = SCOPE
 
     def __init__(self) -> None:
-        self.generation = self.cursor_changes = 0
+        self.generation = self.progress_changes = 0
         self.vhosts: dict[str, str] = {ROOT: ""}
         """Descriptions by name. `/` always exists and needs no entry."""
         self.users: dict[str, User] = {}
@@ -122,6 +126,8 @@ class Directory:
         self.seen: dict[tuple[str, str], dict[SeenAt, bytes]] = {}
         """By virtual host and exchange: which messages of other nodes have come, as `ha` writes it."""
         self.home = NO_HOME
+        self.producers: dict[tuple[str, str], Known] = {}
+        """By virtual host and id."""
         self._values: dict[Key, Value] = {}
 
     def value(self, key: Key) -> Value | None:
@@ -137,14 +143,8 @@ class Directory:
     def put(self, kind: str, vhost: str, name: str, value: Value) -> None:
         """Add or replace an entry."""
         self._values[kind, vhost, name] = value
-        if kind == CURSOR:
-            self.cursor_changes += 1
-            self.cursors[vhost, name] = cursor_of(value)
-            return
-        if kind == SEEN:
-            self.cursor_changes += 1
-            at, bits = seen_at(name), value.get("bits")
-            self.seen.setdefault((vhost, at.exchange), {})[at] = bits if isinstance(bits, bytes) else b""
+        if kind in PROGRESS:
+            self._put_progress(kind, vhost, name, value)
             return
         self.generation += 1
         match kind:
@@ -177,18 +177,29 @@ class Directory:
             case "user-limits":
                 self.user_limits[name] = value
 
+    def _put_progress(self, kind: str, vhost: str, name: str, value: Value) -> None:
+        self.progress_changes += 1
+        if kind == CURSOR:
+            self.cursors[vhost, name] = cursor_of(value)
+        elif kind == PRODUCER:
+            self.producers[vhost, name] = known_of(value)
+        else:
+            at, bits = seen_at(name), value.get("bits")
+            self.seen.setdefault((vhost, at.exchange), {})[at] = bits if isinstance(bits, bytes) else b""
+
     def delete(self, kind: str, vhost: str, name: str) -> bool:
         """Delete an entry. Idempotent; returns whether it existed."""
         if self._values.pop((kind, vhost, name), None) is None:
             return False
-        if kind == CURSOR:
-            self.cursor_changes += 1
-            self.cursors.pop((vhost, name), None)
-            return True
-        if kind == SEEN:
-            self.cursor_changes += 1
-            at = seen_at(name)
-            self.seen.get((vhost, at.exchange), {}).pop(at, None)
+        if kind in PROGRESS:
+            self.progress_changes += 1
+            if kind == SEEN:
+                at = seen_at(name)
+                self.seen.get((vhost, at.exchange), {}).pop(at, None)
+            elif kind == CURSOR:
+                self.cursors.pop((vhost, name), None)
+            else:
+                self.producers.pop((vhost, name), None)
             return True
         self.generation += 1
         named = self._named(kind)
@@ -275,6 +286,7 @@ class Directory:
         same.vhost_limits, same.user_limits = dict(self.vhost_limits), dict(self.user_limits)
         same.upstreams, same.agents = dict(self.upstreams), dict(self.agents)
         same.cursors, same.home = dict(self.cursors), self.home
+        same.producers = dict(self.producers)
         same.seen = {key: dict(of_it) for key, of_it in self.seen.items()}
         return same
 
@@ -336,7 +348,7 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
     check = {
         VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy,
         UPSTREAM: _check_federation, AGENT: _check_federation, CURSOR: _check_federation,
-        SEEN: _check_federation, HOME: _check_federation,
+        SEEN: _check_federation, HOME: _check_federation, PRODUCER: _check_federation,
         TOPIC_PERMISSION: _check_topic_permission, OPERATOR_POLICY: _check_operator_policy,
         VHOST_LIMITS: _check_vhost_limits, USER_LIMITS: _check_user_limits,
     }[record.kind]  # fmt: skip
@@ -401,6 +413,8 @@ def _federation_fault(directory: Directory, record: EntryPut) -> str:
             return "the broker itself says how far an agent has taken"
         case "federation-home":
             return "the broker itself says whose link queues it has"
+        case "producer":
+            return "producers register themselves, when they connect"
     return ""
 
 

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby, repeat, takewhile
 from typing import NamedTuple
 
-from broker.model.history.records import EnqueueRun, Entry, Envelope, Origin, Unrouted
+from broker.model.history.records import (
+    Duplicate,
+    EnqueueRun,
+    Entry,
+    Envelope,
+    Numbering,
+    Origin,
+    Unrouted,
+)
 from broker.model.queue.arguments import OverflowRule
 from broker.model.queue.link import is_link_session
 from broker.model.queue.queue import Queue
@@ -19,8 +27,9 @@ from broker.model.queue.removals import COPIES, LOOKED, Death, RuledQueue, Searc
 from broker.model.routing.exchange import PEERS, Exchange
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
-from broker.model.values import DYING, Need, Reason
+from broker.model.values import DYING, Need, Reason, Scope
 from broker.model.vhost.definitions import Definitions
+from broker.model.vhost.duplicates import Part, after, new_in
 from broker.model.vhost.shared import Shared
 
 
@@ -88,11 +97,13 @@ class Enqueueing(Definitions):
         blind: bool = False,
         path: tuple[str, ...] = (),
         origin: Origin | None = None,
+        numbering: Numbering | None = None,
     ) -> Published:
         """Enqueue one run of messages with the same route. `blind`, `path`: see `Envelope`. `origin`: with a
         path: the id of the first message at the first node.
 
-        Takes over `raws`. A stale route is looked up again.
+        With `numbering`, a queue does not take again what it has had. Takes over `raws`. A stale route is
+        looked up again.
         """
         history = self.history
         if route.generation != self.generation:
@@ -102,22 +113,23 @@ class Enqueueing(Definitions):
             waits = self.publish(
                 held, raws, persistent=persistent, channel=channel, largest_frame=largest_frame,
                 producer=producer, first_tag=first_tag, expiration=route.delay, priority=priority,
-                blind=blind, path=path, origin=origin,
+                blind=blind, path=path, origin=origin, numbering=numbering,
             )  # fmt: skip
             if not others.queues:
                 return waits
             done = self.publish(
                 others, raws, persistent=persistent, channel=channel, largest_frame=largest_frame,
                 producer=producer, first_tag=first_tag, expiration=expiration, priority=priority,
-                blind=blind, path=path, origin=origin,
+                blind=blind, path=path, origin=origin, numbering=numbering,
             )  # fmt: skip
             return Published(max(waits.need, done.need), done.accepted)
         if not route.groups:
             if producer is not None and history.ledger_wanted and raws:
                 history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
             return Published(Need.NONE, len(raws))
+        parts = None if numbering is None else new_in(route.queues, numbering, len(raws))
         numbers = self.shared.link_numbers
-        linked = numbers.reserve(len(raws)) if route.linked else 0
+        linked = numbers.reserve(len(raws)) if route.linked and parts is None else 0
         envelope = Envelope(
             history.epoch,
             route.exchange,
@@ -132,17 +144,37 @@ class Enqueueing(Definitions):
             path=path,
             origin=(origin[0], origin[1] - linked) if linked and origin is not None else None,
         )
+        if parts is not None and numbering is not None:
+            return self._publish_again(route, envelope, raws, producer, first_tag, numbering, parts)
+        return self._place(route, envelope, raws, producer, first_tag, linked, numbering)
+
+    def _place(
+        self,
+        route: PublishRoute,
+        envelope: Envelope,
+        raws: list[bytes],
+        producer: str | None,
+        first_tag: int,
+        linked: int,
+        numbering: Numbering | None,
+    ) -> Published:
+        """Put a run into the queues of its route. `linked`: the first sequence in link queues."""
         if route.refusing:
-            return self._publish_bounded(route, envelope, raws, producer, first_tag, linked)
+            return self._publish_bounded(route, envelope, raws, producer, first_tag, linked, numbering)
+        history, persistent = self.history, envelope.persistent
         if linked:
-            numbers.begin(linked)
+            self.shared.link_numbers.begin(linked)
         for scope, transient_scope, queues, uuids in route.groups:
             firsts = [queue.enqueue_run(envelope, raws) for queue in queues]
             seen_by = scope if persistent else transient_scope
             if seen_by or history.ledger_wanted:
-                history.append(EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by))
+                history.append(
+                    EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by, numbering)
+                )
+            if numbering is not None:
+                self._mark(queues, numbering, len(raws), seen_by)
         if linked:
-            numbers.end()
+            self.shared.link_numbers.end()
         for queue in route.keyed:
             queue.drop_replaced()
         return Published(route.need[persistent], len(raws))
@@ -155,6 +187,7 @@ class Enqueueing(Definitions):
         producer: str | None,
         first_tag: int,
         linked: int,
+        numbering: Numbering | None,
     ) -> Published:
         """The same for a route with a queue that may refuse. Each queue takes as many of the first messages
         as fit. `linked`: the first sequence in link queues."""
@@ -174,8 +207,12 @@ class Enqueueing(Definitions):
                 numbers.end()
                 if seen_by or self.history.ledger_wanted:
                     self.history.append(
-                        EnqueueRun([queue.uuid], [first], envelope, some, producer, first_tag, seen_by)
+                        EnqueueRun(
+                            [queue.uuid], [first], envelope, some, producer, first_tag, seen_by, numbering
+                        )
                     )
+                if numbering is not None:
+                    self._mark((queue,), numbering, len(some), seen_by)
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
                 self._dead_letter_refused(queue, envelope, raws[taken:])
         for queue in route.keyed:
@@ -183,6 +220,51 @@ class Enqueueing(Definitions):
         if most < len(raws) and producer is not None and is_link_session(producer):
             self.note_unplaced(producer, first_tag + most, len(raws) - most, "refused")
         return Published(route.need[envelope.persistent], accepted)
+
+    def _mark(self, queues: Iterable[Queue], numbering: Numbering, count: int, seen_by: Scope) -> None:
+        for queue in queues:
+            stored = bool(seen_by & Scope.STORE) or not queue.content_scope & Scope.STORE
+            self.shared.producers.note(queue, numbering, count, stored=stored)
+
+    def _publish_again(
+        self,
+        route: PublishRoute,
+        envelope: Envelope,
+        raws: list[bytes],
+        producer: str | None,
+        first_tag: int,
+        numbering: Numbering,
+        parts: list[Part],
+    ) -> Published:
+        """Some queues have had some of these messages. Each of the others gets what it lacks. The confirm of
+        a message that all have had waits like that of a new one: perhaps only this node has it so far."""
+        need, accepted, refused = Need.NONE, 0, False
+        for begin, end, lacking in parts:
+            count, tag, numbers = end - begin, first_tag + begin, after(numbering, begin)
+            for queue in route.queues:
+                if queue not in lacking:
+                    self._note_duplicates(queue, producer or "", tag, count, numbers)
+            done = Published(route.need[envelope.persistent], count)
+            if lacking:
+                part = PublishRoute(
+                    route.exchange, route.routing_key, lacking, False, self.generation, one_off=True,
+                    counted=route.counted,
+                )  # fmt: skip
+                linked = self.shared.link_numbers.reserve(count) if part.linked else 0
+                done = self._place(part, envelope, raws[begin:end], producer, tag, linked, numbers)
+            need = max(need, done.need)
+            if not refused:
+                accepted += done.accepted
+                refused = done.accepted < count
+        return Published(need, accepted)
+
+    def _note_duplicates(
+        self, queue: Queue, producer: str, first: int, count: int, numbering: Numbering
+    ) -> None:
+        self.shared.producers.duplicates += count
+        if self.history.ledger_wanted:
+            last = first + count - 1
+            self.history.append(Duplicate(queue.uuid, producer, first, last, numbering))
 
     def note_unplaced(self, producer: str, first: int, count: int, reason: str) -> None:
         """For the ledger: these tags of `producer` are in no queue, and why."""

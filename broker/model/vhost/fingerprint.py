@@ -46,13 +46,14 @@ class Frozen:
     """The definitions of this moment, to be read over many ticks. Later declarations and deletions do not
     change it. Creating it takes a tenth of a microsecond per object.
 
-    `queues`: those that `scope` sees (all if None). `nexts`: the next sequence of each.
+    `queues`: those that `scope` sees (all if None). `nexts`: the next sequence of each. `marks`: by queue.
     """
 
     def __init__(self, vhosts: State, scope: Scope | None) -> None:
         seen = frozenset(its for its in map(Scope, range(4)) if scope is None or its & scope)
         self.queues = [queue for queue in vhosts.queues_by_uuid.values() if queue.scope in seen]
         self.nexts = [queue.ids.next for queue in self.queues]
+        self.marks = {queue.uuid: dict(queue.marks) for queue in self.queues if queue.marks}
         self.deleted_queues = list(vhosts.deleted_queues)
         self._scope = scope
         self.entries: list[Record] = list(vhosts.directory.entries()) if self._sees(SCOPE) else []
@@ -89,4 +90,6 @@ def fingerprint_of(vhosts: State, scope: Scope | None) -> str:
         if scope is None or queue.content_scope & scope:
             held = [(epoch, ids.ranges()) for epoch, ids in sorted(queue.snapshot().items())]
             parts.append(uuid + repr(held).encode())
+            if queue.marks and (scope is None or scope & Scope.LINK):
+                parts.append(uuid + repr(sorted(queue.marks.items())).encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()

@@ -18,6 +18,7 @@ from broker.model.queue.queue import Queue
 from broker.model.queue.removals import Removals
 from broker.model.statistics import PROTOCOLS, Churn, Counts
 from broker.model.vhost.directory import Directory
+from broker.model.vhost.producers import Producers
 from broker.model.vhost.reconnecting import Reconnecting
 
 
@@ -58,6 +59,7 @@ class Shared:
         self.pending: list[Queue] = []
         self.expiries = Expiries()
         self.reconnecting = Reconnecting()
+        self.producers = Producers()
         self.removals = removals
         self.churn = Churn()
         self.counts: dict[str, Counts] = {protocol: Counts() for protocol in PROTOCOLS}

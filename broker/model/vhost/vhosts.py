@@ -14,7 +14,16 @@ from typing import NamedTuple
 from broker.errors import InternalError
 from broker.hooks import Hooks
 from broker.model.history.history import History
-from broker.model.history.records import Entry, EntryDelete, EntryPut, HistoryCheckpoint, QueueEnds, Record
+from broker.model.history.marks import after_restart
+from broker.model.history.records import (
+    Entry,
+    EntryDelete,
+    EntryPut,
+    HistoryCheckpoint,
+    QueueEnds,
+    QueueMarks,
+    Record,
+)
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.link_ids import LinkNumbers
 from broker.model.queue.message_run import Overflow
@@ -25,10 +34,11 @@ from broker.model.routing.exchange import Exchange
 from broker.model.statistics import Counts, sum_of
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
-from broker.model.vhost.directory import OPERATOR_POLICY, POLICY, SCOPE, TAKING, VHOST, check_change
+from broker.model.vhost.directory import OPERATOR_POLICY, POLICY, PROGRESS, SCOPE, VHOST, check_change
 from broker.model.vhost.federation_entries import CURSOR, HOME, SEEN, Cursor, Home, SeenAt, seen_name
 from broker.model.vhost.fingerprint import definitions_of, fingerprint_of
 from broker.model.vhost.policies import apply_to_all, policy_names
+from broker.model.vhost.producer_entries import PRODUCER
 from broker.model.vhost.shared import Shared
 from broker.model.vhost.stamping import stamp_unset
 from broker.model.vhost.vhost import VirtualHost
@@ -145,6 +155,7 @@ class VirtualHosts(Shared):
         """Once a tick: delete queues unused for their time (`x-expires`), and some of those whose clients
         have left. Returns how many. A queue with pending dead letters is deleted later."""
         ended = 0
+        self.producers.expire(self, now)
         for queue, reason in self.leaving.take_turn() if self.deciding and self.leaving.stirred else ():
             if queue.dying:
                 self.leaving.add(queue, reason)
@@ -313,9 +324,11 @@ class VirtualHosts(Shared):
     def apply_entry(self, record: EntryPut | EntryDelete) -> None:
         """Apply an entry to the directory and the virtual hosts. Makes no history."""
         self.directory.apply(record)
+        if record.kind == PRODUCER and isinstance(record, EntryDelete):
+            self.producers.drop(record.vhost, record.name)
         if record.kind == VHOST:
             (self.add if isinstance(record, EntryPut) else self.remove)(record.name)
-        if record.kind not in TAKING:
+        if record.kind not in PROGRESS:
             self.changed()
 
     # -- replica and serving mode
@@ -352,6 +365,7 @@ class VirtualHosts(Shared):
         for queue in own:
             queue.activate(epoch)
         self._restart_expiries()
+        self.producers.serve(self)
         self.serving = True
         return stamped
 
@@ -384,6 +398,7 @@ class VirtualHosts(Shared):
         self.reconnecting.end()
         self.removals.clear()
         self.deciding = True
+        self.producers.sessions.clear()
         self.serving = False
 
     def history_checkpoint(self, epoch: int) -> None:
@@ -423,6 +438,12 @@ class VirtualHosts(Shared):
         return found + [
             QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in self.deleted_queues
         ]
+
+    def stored_marks(self) -> Iterator[QueueMarks]:
+        """The marks of each queue, as the store has them: of messages that a restart keeps."""
+        for queue in self.queues_by_uuid.values():
+            if queue.marks and queue.content_scope & Scope.STORE:
+                yield QueueMarks(queue.uuid, after_restart(queue.marks), Scope.STORE)
 
     def fingerprint(self, scope: Scope | None = None) -> str:
         """Hex hash of entries, queues, exchanges, bindings and message ids that `scope` sees (all if

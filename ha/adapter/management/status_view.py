@@ -53,6 +53,12 @@ def status_of(
         "withheld": core.output_fenced,
         "promoting": core.promotion.active,
         "owner": core.record.owner_name if core.record is not None else None,
+        "producers": {
+            "known": len(vhosts.directory.producers),
+            "connected": len(vhosts.producers.sessions),
+            "forgotten": vhosts.producers.forgotten,
+            "duplicates": vhosts.producers.duplicates,
+        },
         "dequeues": {
             "waiting": vhosts.history.waiting,
             "longest_lag": vhosts.history.longest_lag,

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.model.history.epoch_ends import EpochEnds
+from broker.model.history.marks import Marks
 from broker.model.history.records import Dequeue, Record
 from broker.model.values import Reason, Scope
 from ha.core.ports import IdsByEpoch
@@ -29,6 +30,8 @@ class PendingDrops:
     before: dict[bytes, tuple[IdsByEpoch, EpochEnds]]
     """What each queue held then, and how far history had got in it; also of deleted ones. One that was never
     there is not here."""
+    marks: dict[bytes, Marks]
+    """The marks of each queue then."""
     told: list[Dequeue] = field(default_factory=list)
     """Of history, and not applied."""
     dropped: list[Dequeue] = field(default_factory=list)

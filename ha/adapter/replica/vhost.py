@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.model.history.batch import Batch
 from broker.model.history.epoch_ends import EpochEnds, had
+from broker.model.history.marks import Marks, after_restart, merged
 from broker.model.history.record_codec import CorruptRecord, decode_records, encode_record, split_records
 from broker.model.history.records import (
     Dequeue,
@@ -23,6 +24,7 @@ from broker.model.history.records import (
     QueueDeclare,
     QueueDelete,
     QueueEnds,
+    QueueMarks,
     Record,
 )
 from broker.model.queue.replica import ReplicaContents
@@ -66,6 +68,9 @@ class ReplicaVhost:
         """Copies of queues that come anew, until those are whole."""
         self._lacking: set[bytes] = set()
         """Queues of which messages were still to come when the store was last told of their ends."""
+        self._told_marks: dict[bytes, Marks] = {}
+        """Which numbers of producers the primary's queues had, until all messages of the queue are here: no
+        message is taken for a duplicate of one that this node does not hold."""
         self._still_to_come = StillToCome()
         self._told = ToldDefinitions()
         self._pending_drops: PendingDrops | None = None
@@ -97,7 +102,8 @@ class ReplicaVhost:
                 before[uuid] = {}, ends  # the primary may have it yet, and declare it here again
             for queue in self._vhosts.queues_by_uuid.values():
                 before[queue.uuid] = queue.replica.ids(), queue.replica.ends()
-            self._pending_drops = PendingDrops(epoch, before)
+            marks = {uuid: dict(queue.marks) for uuid, queue in self._vhosts.queues_by_uuid.items()}
+            self._pending_drops = PendingDrops(epoch, before, marks)
         else:
             self._pending_drops.begin_again()
 
@@ -134,6 +140,8 @@ class ReplicaVhost:
             if queue.replica.ends() != ends:
                 queue.replica.set_ends(ends)
                 self._note_ends(queue)
+            if queue.marks != (marks := pending.marks.get(queue.uuid, {})):
+                self._append(self.position, self._mark(queue.uuid, marks))
         self._lacking.clear()
 
     # -- the flow
@@ -218,9 +226,12 @@ class ReplicaVhost:
                 # The store has both; and whoever joins anew says what is held, so that the rest of it may go.
                 old.take_over(found.replica)
                 found.replica = old
+                # It may lack messages whose numbers are marked. One that comes twice is better than none.
+                self._append(self.position, self._mark(queue, {}))
                 if queue in self._lacking:
                     self._note_ends(found)
         self._aside.clear()
+        self._told_marks.clear()
 
     def claim(self) -> None:
         for queue in self._vhosts.queues_by_uuid.values():
@@ -245,6 +256,7 @@ class ReplicaVhost:
         self._told = ToldDefinitions()
         self._still_to_come.begin()
         self._lacking.clear()
+        self._told_marks.clear()
         temporary = self._temporary()
         for record in temporary:
             self._apply(record)
@@ -255,6 +267,9 @@ class ReplicaVhost:
         stored: list[Record] = []
         for record in wanted:
             self._told.note(record)
+            if isinstance(record, QueueMarks):
+                self._told_marks[record.queue] = record.marks
+                continue
             if self._told.defers(record):
                 continue
             changes = [*self._namesake_of(record), record]
@@ -263,6 +278,7 @@ class ReplicaVhost:
             stored += changes
             if isinstance(record, QueueEnds) and not record.deleted:
                 stored += self._await_all(record.queue)
+                stored += self._mark(record.queue, {})
         self._write_told()
         self._told.unwritten = stored
         self._ledger.batch(Batch(position, 0, wanted), BACKUP)
@@ -322,6 +338,14 @@ class ReplicaVhost:
             return []
         self._lacking.add(queue)
         return [self._ends_of(found)] if found.scope & Scope.STORE else []
+
+    def _mark(self, queue: bytes, marks: Marks) -> list[Record]:
+        """The queue has had these numbers of producers, and no others: the records for the store."""
+        found = self._vhosts.queues_by_uuid.get(queue)
+        if found is None or (not marks and not found.marks):
+            return []
+        self._vhosts.producers.set_marks(found, marks)
+        return [QueueMarks(queue, after_restart(marks), Scope.STORE)] if found.scope & Scope.STORE else []
 
     def _temporary(self) -> list[Record]:
         """Delete what is neither stored nor replicated: it is left from when this node served, and has no
@@ -395,6 +419,9 @@ class ReplicaVhost:
                 self._note_ends(found)
             if queue in self._aside:
                 self._drop(queue, minus(self._aside[queue].ids(), found.replica.ids()))
+            if queue in self._told_marks:
+                self._append(self.position, self._mark(queue, merged(self._told_marks[queue], found.marks)))
+        self._told_marks.pop(queue, None)
         self._lacking.discard(queue)
         self._aside.pop(queue, None)
 

@@ -17,7 +17,7 @@ from ha.core.clocks import Clocks
 from ha.core.errors import LinkError
 from ha.core.record.in_sync_record import RecordVersion
 
-VERSION = 10
+VERSION = 11
 """Of the link protocol. A peer with another major version is refused with a sentence."""
 UUID = 16
 """Octets of a queue's."""

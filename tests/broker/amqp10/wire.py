@@ -134,7 +134,10 @@ class Talker(Octets):
 
     # -- links
 
-    def sender(self, address: str | None, name: str = "out", *, settled: bool = False) -> Sender:
+    def sender(
+        self, address: str | None, name: str = "out", *, settled: bool = False,
+        properties: dict[Any, Any] | None = None,
+    ) -> Sender:  # fmt: skip
         link = self.session.sender(name)
         if address is not None:
             link.target.address = address
@@ -142,6 +145,8 @@ class Talker(Octets):
             link.target.type = 2
         if settled:
             link.snd_settle_mode = Link.SND_SETTLED
+        if properties is not None:
+            link.properties = properties
         link.open()
         self.turn()
         return link

@@ -214,7 +214,7 @@ def test_a_later_format_is_refused_by_its_number() -> None:
     later[8] = 9
     disk.place(FIRST, bytes(later) + zlib.crc32(later).to_bytes(4, "little"))
     before = disk.contents()
-    with pytest.raises(StoreUnusable, match="format 9, and this version reads up to 5"):
+    with pytest.raises(StoreUnusable, match="format 9, and this version reads up to 6"):
         recovered(disk)
     assert disk.contents() == before
 

@@ -192,6 +192,7 @@ def _counts(found: dict[str, Any]) -> Iterator[Metric]:
         "Divergent messages that this node has quarantined, since its start",
         value=float(found.get("quarantined") or 0),
     )
+    yield from _producers(found.get("producers") or {})
     dequeues = found.get("dequeues") or {}
     yield _gauge(
         "understudy_dequeues_waiting",
@@ -210,6 +211,20 @@ def _counts(found: dict[str, Any]) -> Iterator[Metric]:
         "understudy_dequeue_lag_seconds_max",
         "Longest wait of a dequeue before it was reported to backups and disk, since the start",
         dequeues.get("longest_lag", 0),
+    )
+
+
+def _producers(found: dict[str, Any]) -> Iterator[Metric]:
+    yield _gauge("understudy_producers", "Producers that number their messages", found.get("known", 0))
+    yield CounterMetricFamily(
+        "understudy_producers_forgotten",
+        "Producers whose numbers were forgotten (producers.most, producers.idle), since the start",
+        value=float(found.get("forgotten", 0)),
+    )
+    yield CounterMetricFamily(
+        "understudy_duplicates",
+        "Messages sent again with their old numbers that a queue did not take again, since the start",
+        value=float(found.get("duplicates", 0)),
     )
 
 
