@@ -129,7 +129,8 @@ def _engine_or_none() -> Iterator[Engine]:
 def test_its_image_serves_as_nobody_in_particular(engine: Engine, tmp_path: Path) -> None:
     image = built(engine, tmp_path)
     name = f"understudy-test-{tmp_path.name.replace('_', '-')}"
-    engine.docker("run", "--detach", "--name", name, "--network", "none", image)
+    often = ("--health-interval", "1s")
+    engine.docker("run", "--detach", "--name", name, "--network", "none", *often, image)
     try:
         until(lambda: health(engine, name) == "healthy", "it to be healthy")
         assert engine.docker("exec", name, "id", "--user") == "5672"

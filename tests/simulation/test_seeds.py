@@ -20,7 +20,7 @@ from tests.tiers import sampled
 
 PART = 20
 """Seeds in a chunk, which one process runs."""
-CHUNKS, SAMPLE = 5, 1
+CHUNKS, SAMPLE = 3, 1
 SAME = (3, 4, 7, 9, 14, 18)
 """Short ones, one under each authority."""
 ROOT = Path(__file__).parents[2]

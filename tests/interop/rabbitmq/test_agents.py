@@ -101,11 +101,11 @@ def test_connections_that_break_lose_nothing(theirs: Rabbit, leaf: Ours, there: 
     leaf.upstream(theirs)
     leaf.agent("broken", "--forward-mode", "all")
     leaf.runs("broken")
-    sent = [str(number) for number in range(600)]
+    sent = [str(number) for number in range(240)]
     for number, body in enumerate(sent):
         there.publish("broken", "down", body)
         here.publish("broken", "up", body)
-        if number % 200 == 100:
+        if number % 80 == 40:
             closed = theirs.eval(
                 '[rabbit_networking:close_connection(P, "a test") || [{pid, P}, {client_properties, C}] <- '
                 "rabbit_networking:connection_info_all([pid, client_properties]), "

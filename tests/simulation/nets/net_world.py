@@ -28,7 +28,8 @@ MOST = 4
 PORTS = 100
 """From the first of one site to that of the next."""
 LATENCIES = (0.001, 0.02, 0.1, 0.3, 0.6)
-LOOK = 0.1
+LOOK, SELDOM_LOOK = 0.1, 2.0
+"""Seconds between two looks at what is waited for; and while a line is down for long."""
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT = 60.0, 300.0, 300.0
 SELDOM = 2.0
 """Seconds between two messages of a publisher, while a line is down for long."""
@@ -48,6 +49,7 @@ class NetWorld:
     def __init__(self, seed: int, outage: float = 0.0) -> None:
         self.seed = seed
         self.outage = outage
+        self.look = SELDOM_LOOK if outage else LOOK
         self.rng = rng = Random(f"{seed}/net")
         self.clock = Clock()
         self.graph = draw_graph(rng, MOST)
@@ -218,7 +220,7 @@ class NetWorld:
         while not done():
             if self.clock.now >= end:
                 raise BrokenNet(f"{self}: waited {limit:g} s for {what}: {why()}")
-            self.clock.run(self.clock.now + LOOK)
+            self.clock.run(self.clock.now + self.look)
 
 
 def _small(seed: int) -> Plan:

@@ -27,8 +27,9 @@ def mutant(request: pytest.FixtureRequest) -> Iterator[Mutant]:
         yield found
 
 
-def first_failure(mutant: Mutant, first: int = 1) -> Outcome:
-    for seed in range(first, SEEDS + 1):
+def first_failure(mutant: Mutant) -> Outcome:
+    """Not of seed 1, which takes ten times as long as others."""
+    for seed in range(2, SEEDS + 1):
         outcome = run_seed(seed)
         if outcome.invariant in mutant.found_as:
             return outcome
@@ -59,7 +60,7 @@ def test_a_planted_failure_becomes_much_smaller_and_fails_alike(mutant: Mutant, 
 def test_it_shrinks_alike_each_time() -> None:
     planted = next(mutant for mutant in MUTANTS if mutant.name == PLANTED[1])
     with planted.applied():
-        outcome = first_failure(planted, first=2)  # seed 1 takes ten times as long
+        outcome = first_failure(planted)
         both = [Shrinker(draw_plan(outcome.seed), outcome, most_seconds=1e9, most_runs=40) for _ in "12"]
         for shrinker in both:
             shrinker.shrink()
