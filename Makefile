@@ -33,7 +33,7 @@ export UNDERSTUDY_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo demo-federation test compiled test-compiled wheel test-system test-longer test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-federation bench-gate bench-hostile bench-management bench-steady sim soak soak-simulation soak-sweeps soak-ledgers soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo demo-federation test compiled test-compiled wheel test-system test-longer test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-federation bench-gate bench-hostile bench-management bench-numbers bench-steady sim soak soak-simulation soak-sweeps soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -55,6 +55,7 @@ help: ## List the commands
 	@echo "make bench-compare            RabbitMQ (apt install rabbitmq-server) and Understudy under the same loads, and what ledger and metrics cost (writes bench/README.md; most of an hour; ARGS=--main: the first seven loads, some ten minutes; ARGS='--only mix': no file of the source)"
 	@echo "make bench-federation ARGS=--quick   rates, octets and lines of federation between two nodes, and RabbitMQ's federation and shovel beside it (writes bench/README.md if it is a whole run)"
 	@echo "make bench-hostile ARGS=logins    what an honest client notices of an attack: waits, stops, memory, link"
+	@echo "make bench-numbers            what numbers of messages cost a producer that has them (writes bench/README.md; four minutes)"
 	@echo "make bench-management         what sampling, lists of RabbitMQ's API and scrapes cost the event loop (a minute)"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc), after NETS=20 nets of several clusters"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
@@ -163,6 +164,9 @@ bench-federation: $(STAMP)
 
 bench-gate: $(STAMP)
 	@$(BIN)/python -m bench.gate $(ARGS)
+
+bench-numbers: $(STAMP)
+	@$(BIN)/python -m bench.compare.numbers $(ARGS)
 
 bench-management: $(STAMP)
 	@$(BIN)/python -m bench.management $(ARGS)

@@ -78,6 +78,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--durable", action="store_true", help="a durable queue")
     parser.add_argument("--persistent", action="store_true", help="persistent messages")
     parser.add_argument("--producer", help="the producer identity to announce, which the ledger then records")
+    parser.add_argument("--numbers", action="store_true", help="messages have numbers, of a new producer")
     parser.add_argument("--tls-ca", metavar="FILE", help="TLS, with this authority; in Python only")
     parser.add_argument(
         "--amqp10",
@@ -129,7 +130,10 @@ class Lane:
         name = options.queue or f"bench-{uuid.uuid4().hex[:12]}"
         queues = [name] if options.queues == 1 else [f"{name}-{at}" for at in range(options.queues)]
         login = {"user": options.user, "password": options.password, "ca": options.tls_ca}
-        publisher = Wire.open(options.host, options.port, producer=options.producer, **login)
+        numbered = name if options.numbers else None
+        publisher = Wire.open(
+            options.host, options.port, producer=options.producer, producer_id=numbered, **login
+        )
         consumes = options.consume and not options.amqp10
         there = options.host, options.consume_port or options.port
         consumer = Wire.open(*there, **login) if consumes else None

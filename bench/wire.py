@@ -87,7 +87,7 @@ def publish_frames(
     return method(channel, 60, 40, arguments) + frame(HEADER, channel, header) + frame(BODY, channel, body)
 
 
-def client_properties(producer: str | None) -> bytes:
+def client_properties(producer: str | None, producer_id: str | None = None) -> bytes:
     """The client-properties table of connection.start-ok."""
     capabilities = b"".join(
         shortstr(name) + b"t\x01"
@@ -97,6 +97,8 @@ def client_properties(producer: str | None) -> bytes:
     table += shortstr("capabilities") + b"F" + longstr(capabilities)
     if producer:
         table += shortstr("producer") + b"S" + longstr(producer.encode())
+    if producer_id:
+        table += shortstr("producer_id") + b"S" + longstr(producer_id.encode())
     return longstr(table)
 
 
@@ -116,6 +118,7 @@ class Wire:
         user: str,
         password: str,
         producer: str | None = None,
+        producer_id: str | None = None,
         timeout: float = 20,
         ca: str | None = None,
     ) -> Wire:
@@ -129,7 +132,8 @@ class Wire:
         connected.sendall(b"AMQP\0\0\x09\x01")
         wire.expect(CONNECTION_START)
         response = longstr(f"\0{user}\0{password}".encode())
-        start_ok = client_properties(producer) + shortstr("PLAIN") + response + shortstr("en_US")
+        told = client_properties(producer, producer_id)
+        start_ok = told + shortstr("PLAIN") + response + shortstr("en_US")
         connected.sendall(method(0, 10, 11, start_ok))
         channel_max, frame_max, _ = struct.unpack_from(">HIH", wire.expect(CONNECTION_TUNE))
         agreed = min(frame_max or FRAME_MAX, FRAME_MAX)
