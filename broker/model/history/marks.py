@@ -64,6 +64,8 @@ def noted(mark: Mark | None, first: int, count: int, *, stored: bool) -> Mark:
         mark = Mark(first - 1, (1 << min(WINDOW, first - 1)) - 1, 0)
     last, holes, unstored = mark
     end = first + count - 1
+    if first == last + 1 and not holes and unstored == (0 if stored else _ALL):
+        return Mark(end, 0, unstored)
     if end > last:
         grown = end - last
         if holes or first > last + 1:

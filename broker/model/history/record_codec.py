@@ -97,14 +97,6 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
     ]
 
 
-def _encode_numbered(run: EnqueueRun) -> list[bytes | memoryview]:
-    numbering = run.numbering
-    if numbering is None:
-        raise ValueError("a run without numbers")
-    head = [text_bytes(numbering.producer), _NUMBERS.pack(numbering.epoch, numbering.first)]
-    return [*head, *_encode_run(run)]
-
-
 def _path_bytes(envelope: Envelope) -> bytes:
     path, origin = envelope.path, envelope.origin
     at = _ORIGIN.pack(*origin) if origin is not None else b""
@@ -282,10 +274,11 @@ _KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
     12: (HistoryCheckpoint, _encode_history_checkpoint, _decode_history_checkpoint),
     13: (EntryPut, codec.encode_entry_put, codec.decode_entry_put),
     14: (EntryDelete, codec.encode_entry_delete, codec.decode_entry_delete),
-    15: (EnqueueRun, _encode_numbered, _decode_numbered),  # type: ignore[dict-item]
+    15: (EnqueueRun, _encode_run, _decode_numbered),  # type: ignore[dict-item]
     16: (QueueMarks, _encode_queue_marks, _decode_queue_marks),
 }
-_KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items() if kind != 15}
+_NUMBERED: Final = 15
+_KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items() if kind != _NUMBERED}
 _SCOPES: Final = tuple(Scope(bits) for bits in range(4))
 RUNS: Final = (1, 15)
 """The kinds of runs of messages; the second has numbers."""
@@ -294,10 +287,12 @@ RUNS: Final = (1, 15)
 def encode_record(record: Record) -> bytes:
     """One framed record. Raises UnsupportedValue for arguments that no field table can hold."""
     kind, encode = _KIND_OF[type(record)]
-    if kind == 1 and record.numbering is not None:  # type: ignore[union-attr]
-        kind, encode = 15, _encode_numbered  # type: ignore[assignment]
     parts = encode(record)
     size = sum(map(len, parts)) + 2
+    if isinstance(record, EnqueueRun) and record.numbering is not None:
+        producer, epoch, first = record.numbering
+        head = text_bytes(producer) + _NUMBERS.pack(epoch, first)
+        return b"".join([_HEAD.pack(size + len(head), _NUMBERED, record.scope), head, *parts])
     return b"".join([_HEAD.pack(size, kind, record.scope), *parts])
 
 
