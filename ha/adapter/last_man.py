@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.model.history.record_codec import encode_record
-from broker.model.history.records import EnqueueRun, MessageId, id_of
+from broker.model.history.records import EnqueueRun, MessageId, QueueMarks, id_of
 from broker.model.queue.cut import held_after
 from broker.model.queue.message_run import group_runs
-from broker.model.values import Position
+from broker.model.values import Position, Scope
 from ha.adapter import codes
 from ha.core.wire.replicating_subscription import fitting
 
@@ -127,12 +127,13 @@ class LastMan:
         looks, octets = LOOK, SLICE
         history = self._node.vhosts.history
         payload: list[bytes] = []
-        records: list[EnqueueRun] = []
+        records: list[EnqueueRun | QueueMarks] = []
         while looks > 0 and octets > 0 and (queue := self._next()) is not None:
             runs, looked = self._slice(queue, looks, octets)
-            encoded = [encode_record(run) for run in runs]
+            more = [*runs, *(self._marks(queue) if self._queue is None else ())]
+            encoded = [encode_record(record) for record in more]
             payload += encoded
-            records += runs
+            records += more
             octets -= sum(map(len, encoded))
             looks -= looked
         if payload:
@@ -167,6 +168,12 @@ class LastMan:
         transient = [entry for entry in entries if not entry[1].persistent]
         runs = [replace(run, scope=queue.content_scope) for run in group_runs(queue.uuid, transient)]
         return runs, len(entries) + 16
+
+    def _marks(self, queue: Queue) -> list[QueueMarks]:
+        """The disk has all of the queue: a restart then knows all numbers of producers, too."""
+        marks = {name: mark._replace(unstored=0) for name, mark in queue.marks.items()}
+        self._node.vhosts.producers.set_marks(queue, marks)
+        return [QueueMarks(queue.uuid, marks, Scope.STORE)] if marks else []
 
     # -- reading
 

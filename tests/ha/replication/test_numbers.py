@@ -171,6 +171,24 @@ def test_a_member_that_goes_back_to_what_it_held_has_the_numbers_of_that() -> No
     assert pair.contents(c, "q") == "abcd"
 
 
+def test_the_last_man_knows_the_numbers_of_what_it_wrote_later() -> None:
+    pair = Pair(dequeue_lag=0.0, last_man="persist")
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    send(pair, a, 1, "abc", persistent=False)
+    pair.kill(b)
+    pair.until(lambda: a.running.status()["last_man"]["on_disk_since"] is not None)
+    assert a.running.vhost.queues["q"].marks["shop"].unstored == 0
+    send(pair, a, 4, "d", persistent=False)
+    pair.kill(a)
+    pair.start(a)
+    pair.run(0.3)
+    assert pair.ask(a, "promote", fenced=True)["ok"]
+    send(pair, a, 1, "abcde")
+    assert pair.contents(a, "q") == "abcde"
+
+
 def test_the_directory_forgets_on_all_nodes() -> None:
     pair = Pair()
     pair.up()
