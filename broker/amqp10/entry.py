@@ -104,6 +104,7 @@ def ask(connection: Amqp10Host, now: float) -> None:
         symbol("version"): settings.version,
         symbol("platform"): f"Python {platform.python_version()}",
         symbol("cluster_name"): settings.name,
+        symbol("producer_numbers"): True,
     }
     engine.offered_capabilities = [symbol("ANONYMOUS-RELAY")]
     engine.open()

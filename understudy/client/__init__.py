@@ -28,6 +28,7 @@ from __future__ import annotations
 from understudy.client.brokers import ConnectFailed, Outage
 from understudy.client.consumer import Consumer, Delivery
 from understudy.client.consuming import QueueGone
+from understudy.client.numbering import Fenced, NotExactlyOnce
 from understudy.client.publisher import Publisher
 from understudy.client.publishing import NotConfirmed
 from understudy.client.refusals import Refused
@@ -38,7 +39,9 @@ __all__ = [
     "ConnectFailed",
     "Consumer",
     "Delivery",
+    "Fenced",
     "NotConfirmed",
+    "NotExactlyOnce",
     "Outage",
     "Publisher",
     "QueueGone",

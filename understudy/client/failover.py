@@ -139,6 +139,12 @@ class Failover(Brokers):
         return "" if self.connection is None else str(self.connection.host)
 
     @property
+    def server_properties(self) -> dict[str, Any]:
+        """What the connected broker says of itself."""
+        told = None if self._inner is None else self._inner.server_properties
+        return told if isinstance(told, dict) else {}
+
+    @property
     def frame_max(self) -> int:
         """Largest frame, in octets, on this connection."""
         return 0 if self._inner is None else int(self._inner.frame_max)

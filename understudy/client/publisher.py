@@ -21,11 +21,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 import amqp
-from amqp.exceptions import AMQPError, FrameError
+from amqp.exceptions import AccessRefused, AMQPError, ChannelError, FrameError
 
 from understudy.client.brokers import Addresses, ConnectFailed
 from understudy.client.failover import LOST, Failover, declare_all
-from understudy.client.publishing import WINDOW, PublisherBase
+from understudy.client.publishing import FIRST_EPOCH, WINDOW, PublisherBase, told_of
 from understudy.client.refusals import Refused, is_of_a_publish
 from understudy.client.transport import Lost
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
@@ -99,9 +99,15 @@ class _Session:
     channel: Any
     room: int
     """Most octets that the properties of a message may have."""
+    first: int = 0
+    """Number of the first message, which the broker knows; 0 if messages have no numbers."""
     last_tag: int = 0
     unsent: int = 0
     in_doubt: OrderedDict[int, _Kept] = field(default_factory=OrderedDict)
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 def _nobody_asked(_sequence: int, _code: int, _text: str) -> None:
@@ -138,6 +144,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         ledger_dir: str | os.PathLike[str] | None = None,
         *,
         window: int = WINDOW,
+        exactly_once: bool = False,
         declare: Iterable[Any] = (),
         on_return: Callable[[int, int, str], None] | None = None,
         on_nack: Callable[[int], None] | None = None,
@@ -155,7 +162,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         """
         super().__init__(
             Failover(addresses, **connection), name, ledger_dir,
-            window=window, given_up=given_up, ledger_heartbeat=ledger_heartbeat,
+            window=window, given_up=given_up, ledger_heartbeat=ledger_heartbeat, exactly_once=exactly_once,
         )  # fmt: skip
         self._declare = tuple(declare)
         self._on_return = on_return
@@ -188,7 +195,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         Waits only while the window is full, no broker serves, or the broker accepts no more: it does not
         read, or it blocks publishers, for example under a memory alarm.
 
-        Returns the message's number in this publisher's life, from 1. `properties` are those of AMQP:
+        Returns the message's number, from 1: in this publisher's life, or with `exactly_once` in all of them.
+        `properties` are those of AMQP:
         content_type, message_id, and so on. Raises ValueError and TypeError for a message that cannot be
         sent, and Refused for an earlier message; in both cases this message is not accepted. After
         ConnectFailed or an interrupt it may have been accepted (see `counts.published`); the next call then
@@ -198,14 +206,15 @@ class Publisher(PublisherBase[_Kept, _Session]):
         _check_route(exchange, routing_key)
         headers = dict(headers or {})
         self._wait_for_room()
-        sequence = self.counts.published + 1  # after the wait: a callback may have published
+        sequence = self.next_number  # after the wait: a callback may have published
         if mandatory:
             headers[SEQUENCE_HEADER] = sequence
         if headers:
             properties["application_headers"] = headers
         message = _Encoded(body, delivery_mode=2 if persistent else 1, **properties)
         kept = _Kept(sequence, exchange, routing_key, mandatory, message)
-        self.counts.published = sequence
+        self._last = sequence
+        self.counts.published += 1
         self._waiting.append(kept)
         self._ready(None)
         while self._waiting or self.failover.unsent:
@@ -220,7 +229,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._tell()
         if self._waiting:
             self._ready(None)
-        while self.in_doubt >= self._window or self._waiting or self.failover.held_up:
+        while (
+            self.in_doubt >= self._window or self._waiting or self.failover.held_up or not self._has_number()
+        ):
             self._give_up_if_held_up()
             self._wait(1.0)
         self._refuse_if_closed()
@@ -237,18 +248,44 @@ class Publisher(PublisherBase[_Kept, _Session]):
     # -- connection ----------------------------------------------------------------------------------------
 
     def _begin(self, deadline: float | None) -> _Session:
+        if self._is_new():
+            self._register(deadline)
         name = self._connection_name()
-        channel = self.failover.connect(
-            {"producer": name, "connection_name": self.name}, deadline=deadline, given_up=self._is_given_up
-        )
+        claim = self._claim()
+        channel = self._open(name, claim, deadline)
         room = self.failover.frame_max - _AROUND_PROPERTIES
-        session = _Session(name=f"{name}/{channel.channel_id}", channel=channel, room=room)
+        session = _Session(f"{name}/{channel.channel_id}", channel, room, first=claim.get("producer_next", 0))
         channel.events["basic_ack"].add(self._acked)
         channel.events["basic_nack"].add(self._nacked)
         channel.events["basic_return"].add(self._returned)
         declare_all(self._declare, channel)
-        channel.confirm_select()
+        self._select(channel, claim)
         return session
+
+    def _open(self, name: str, claim: Mapping[str, Any], deadline: float | None) -> Any:
+        told = {"producer": name, "connection_name": self.name, **claim}
+        channel = self.failover.connect(told, deadline=deadline, given_up=self._is_given_up)
+        if claim:
+            self._check_broker(self.failover.server_properties)
+        return channel
+
+    def _select(self, channel: Any, claim: Mapping[str, Any]) -> None:
+        """Select confirms. The broker then accepts the claim, or refuses it. Raises NotExactlyOnce."""
+        try:
+            channel.confirm_select()
+        except ChannelError as error:
+            if not claim:
+                raise
+            fences = isinstance(error, AccessRefused)
+            raise self._refusal_of_numbers(fences, _one_line(error.reply_text)) from None
+
+    def _register(self, deadline: float | None) -> None:
+        """Register as new, and make the file. A broker that knows the publisher refuses that."""
+        claim = told_of(self.name, FIRST_EPOCH, 1)
+        self._select(self._open(self._connection_name(), claim, deadline), claim)
+        self.failover.drop(outage=False)
+        assert self._numbers is not None
+        self._numbers.create()
 
     def _send_waiting(self) -> None:
         session = self._session
@@ -260,6 +297,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
             if alone and session.in_doubt and next(iter(session.in_doubt.values())).sequence <= alone:
                 return
             kept = waiting[0]
+            if session.first and kept.sequence != session.first + session.last_tag:
+                if session.in_doubt:
+                    return
+                self.failover.drop(outage=False)
+                raise Lost("the numbers go on elsewhere")  # on a new connection, which says where
             if kept.message.octets_of_properties > session.room:
                 self._give_up_too_large(session, kept)
                 continue
@@ -327,7 +369,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
                     else:
                         counts.returned += 1
                     if told is not None:
-                        news += (told,)
+                        news += ((kept.sequence, told),)
         finally:
             self._note_settled(session, run_first, run_last, run_outcome)
         return first, tag
@@ -345,19 +387,25 @@ class Publisher(PublisherBase[_Kept, _Session]):
         them one by one, and drops the one that is refused alone. It resends each message at most once
         more."""
         in_doubt = session.in_doubt
-        if len(in_doubt) > 1:
+        if len(in_doubt) > 1 or (in_doubt and self._may_be_fenced(session, error)):
             self._alone_until = next(reversed(in_doubt.values())).sequence
             return
         for tag, kept in tuple(in_doubt.items()):
-            code, text = error.reply_code, " ".join(str(error.reply_text).split())
+            code, text = error.reply_code, _one_line(error.reply_text)
             refused, told = self._refusal(kept, code, text)
             self._ledger.settled(session.name, tag, tag, "nacked", f"{code} {text}")
             del in_doubt[tag]  # no call up to the end: an interrupt leaves nothing half done, see `_settle`
             self.counts.nacked += 1
             if told is None:
-                self._errors += (refused,)
+                self._errors += ((kept.sequence, refused),)
             else:
-                self._news += (told,)
+                self._news += ((kept.sequence, told),)
+
+    def _may_be_fenced(self, session: _Session, error: AMQPError) -> bool:
+        """Whether the broker may refuse this process, and not the only message in doubt. If that message is
+        resent on purpose, the broker has accepted the process meanwhile."""
+        (kept,) = session.in_doubt.values()
+        return bool(session.first) and isinstance(error, AccessRefused) and kept.sequence > self._alone_until
 
     def _give_up_too_large(self, session: _Session, kept: _Kept) -> None:
         """Drop the next waiting message, because its properties do not fit into a frame of this broker.
@@ -374,9 +422,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._waiting.popleft()  # an interrupt leaves nothing half done from here, see `_settle`
         self.counts.nacked += 1
         if told is None:
-            self._errors += (refused,)
+            self._errors += ((kept.sequence, refused),)
         else:
-            self._news += (told,)
+            self._news += ((kept.sequence, told),)
 
     def _refusal(self, kept: _Kept, code: int, text: str) -> tuple[Refused, Callable[[], None] | None]:
         """The exception for one refused message, and the callback to run, if there is one."""

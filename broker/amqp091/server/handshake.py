@@ -285,6 +285,7 @@ def server_properties(settings: BrokerSettings) -> dict[str, Any]:
         "product": settings.product,
         "version": settings.product_version,
         "understudy_version": settings.version,
+        "producer_numbers": True,
         "platform": f"Understudy {settings.version}, Python {platform.python_version()}",
         "copyright": "Licensed under the Apache License 2.0",
         "information": "Understudy, an AMQP broker with a hot standby that works as this product does",

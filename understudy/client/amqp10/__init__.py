@@ -29,6 +29,7 @@ from understudy.client.amqp10.publisher import Publisher
 from understudy.client.amqp10.wire import Refused
 from understudy.client.brokers import ConnectFailed, Outage
 from understudy.client.consuming import QueueGone
+from understudy.client.numbering import Fenced, NotExactlyOnce
 from understudy.client.publishing import NotConfirmed
 from understudy.client_tls import ClientTls
 
@@ -37,7 +38,9 @@ __all__ = [
     "ConnectFailed",
     "Consumer",
     "Delivery",
+    "Fenced",
     "NotConfirmed",
+    "NotExactlyOnce",
     "Outage",
     "Publisher",
     "QueueGone",

@@ -6,8 +6,9 @@ its order, and receives each message at least once.
 
 Every connection has a name, `NAME.LIFE.K`, which the property `producer` of its open tells the broker. Each
 target address has a link of its own, and each link is a session in the ledgers, `NAME.LIFE.K/LINK`. Within a
-session a number identifies a message: the broker and this ledger both count from 1, in order of arrival. One
-thread only: like Proton, this class is not thread safe.
+session a number identifies a message: the broker and this ledger both count from 1, in order of arrival. With
+`exactly_once` all messages go over one link, without a target, and each names its address in `to`: the link's
+properties tell the number of its first message. One thread only: like Proton, this class is not thread safe.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-from proton import Delivery, Endpoint, Event, EventType, Link, Terminus
+from proton import Delivery, Endpoint, Event, EventType, Link, Terminus, symbol
 
 from understudy.client.amqp10.failover import Failover
 from understudy.client.amqp10.messages import encoded
 from understudy.client.amqp10.wire import Lost, Refused, Wire, reason
 from understudy.client.brokers import Addresses
-from understudy.client.publishing import WINDOW, PublisherBase
+from understudy.client.numbering import NotExactlyOnce
+from understudy.client.publishing import FIRST_EPOCH, WINDOW, PublisherBase, told_of
 from understudy.ledger.ranges import RangeGatherer
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
-from understudy.shared.amqp10.addresses import Address, parse
-from understudy.shared.amqp10.conditions import MESSAGE_SIZE, Fault
+from understudy.shared.amqp10.addresses import parse
+from understudy.shared.amqp10.conditions import MESSAGE_SIZE, UNAUTHORIZED, Fault
 
 LINKS = 200
 """Most links that stay open, one for each address. A new address closes the least recently used link."""
@@ -41,6 +43,7 @@ _OUTCOMES: dict[int, str] = {
     Delivery.RELEASED: "returned",
     Delivery.MODIFIED: "returned",
 }
+_parsed = lru_cache(maxsize=512)(parse)
 
 
 @dataclass(slots=True)
@@ -58,12 +61,13 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Outlet:
-    """A link. `session`: its name in the ledgers."""
+    """A link. `session`: its name in the ledgers. `target`: empty if each message names its own. `first`:
+    number of the first message, which the broker knows; 0 if messages have no numbers."""
 
     link: Any
     session: str
     target: str
-    address: Address
+    first: int = 0
     last_tag: int = 0
     in_doubt: int = 0
 
@@ -123,6 +127,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         ledger_dir: str | os.PathLike[str] | None = None,
         *,
         window: int = WINDOW,
+        exactly_once: bool = False,
         on_return: Callable[[int], None] | None = None,
         on_nack: Callable[[int, str, str], None] | None = None,
         given_up: Callable[[], bool] = lambda: False,
@@ -137,7 +142,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         """
         super().__init__(
             Failover(addresses, **connection), name, ledger_dir,
-            window=window, given_up=given_up, ledger_heartbeat=ledger_heartbeat,
+            window=window, given_up=given_up, ledger_heartbeat=ledger_heartbeat, exactly_once=exactly_once,
         )  # fmt: skip
         self._on_return = on_return
         self._on_nack = on_nack
@@ -160,7 +165,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         annotations: Mapping[str, Any] | None = None,
         **properties: Any,
     ) -> int:
-        """Accept one message. Returns its number in this publisher's life, from 1.
+        """Accept one message. Returns its number, from 1: in this publisher's life, or with `exactly_once`
+        in all of them.
 
         Waits only while the window is full, no broker serves, or the broker accepts no more: it gives no
         credit, or does not read. A new address costs a round trip.
@@ -177,6 +183,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._known(address)
         if properties and properties.get("user_id") not in (None, self.failover.user.encode()):
             raise ValueError("user_id is not the user that publishes")
+        if self._numbers is not None:
+            properties["to"] = address
         payload = encoded(
             body, persistent=persistent, priority=priority, ttl=ttl, headers=headers, annotations=annotations,
             properties=properties,
@@ -184,7 +192,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._wait_for_room()
         kept = _Kept(0, address, payload)
         # After the wait, since a callback may have published. Python checks for no signal before the append.
-        sequence = kept.sequence = self.counts.published = self.counts.published + 1
+        sequence = kept.sequence = self._last = self._last + 1
+        self.counts.published += 1
         self._waiting.append(kept)
         self._ready(None)
         while self._is_held_up():
@@ -199,7 +208,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         if self._session is not None and address in self._session.outlets:
             return
         try:
-            parse(address)
+            _parsed(address)
         except Fault as fault:
             raise ValueError(fault.text) from None
 
@@ -211,12 +220,39 @@ class Publisher(PublisherBase[_Kept, _Session]):
         return bool(self._waiting) or session is None or session.wire.held_up or session.is_sending
 
     def _begin(self, deadline: float | None) -> _Session:
+        if self._is_new():
+            self._register(deadline)
         name = self._connection_name()
         wire = self.failover.connect(
             {"producer": name, "connection_name": self.name}, self._serve, deadline=deadline,
             given_up=self._is_given_up,
         )  # fmt: skip
+        if self._numbers is not None:
+            self._check_broker(wire.server_properties)
         return _Session(name, wire)
+
+    def _register(self, deadline: float | None) -> None:
+        """Register as new, and make the file. A broker that knows the publisher refuses that."""
+        wire = self.failover.connect(
+            {"connection_name": self.name}, lambda _kind, _what: True, deadline=deadline,
+            given_up=self._is_given_up,
+        )  # fmt: skip
+        self._check_broker(wire.server_properties)
+        link = self._open_link(wire, "registration", "", told_of(self.name, FIRST_EPOCH, 1))
+        until = time.monotonic() + 10.0
+        while not (link.credit > 0 or link.state & Endpoint.REMOTE_CLOSED):
+            if time.monotonic() > until:
+                raise Lost("the broker does not answer an attach")
+            self.failover.wait(1.0, self._pulse)
+        if link.state & Endpoint.REMOTE_CLOSED:
+            raise self._refused_link(link)
+        self.failover.close()
+        assert self._numbers is not None
+        self._numbers.create()
+
+    def _refused_link(self, link: Any) -> NotExactlyOnce:
+        condition, text = reason(link.remote_condition)
+        return self._refusal_of_numbers(condition == UNAUTHORIZED, f"{condition}: {text}")
 
     def _send_waiting(self) -> None:
         """Send in order: a message without credit blocks all messages behind it."""
@@ -227,12 +263,19 @@ class Publisher(PublisherBase[_Kept, _Session]):
             kept = waiting[0]
             if session.in_doubt and self._is_one_by_one(session, kept):
                 break
-            outlet = self._outlet(session, kept.target)
-            if outlet is None or outlet.link.credit <= 0:
+            outlet = self._outlet(session, kept.target if self._numbers is None else "")
+            if outlet is None:
+                break
+            if outlet.first and kept.sequence != outlet.first + outlet.last_tag:
+                if outlet.in_doubt:
+                    break
+                self._make_room(session)
+                continue  # on a new link, which says where the numbers go on
+            if outlet.link.credit <= 0:
                 break
             link = outlet.link
             if 0 < link.remote_max_message_size < len(kept.payload):
-                self._give_up_too_large(session, outlet.address, link.remote_max_message_size)
+                self._give_up_too_large(session, link.remote_max_message_size)
                 waiting = self._waiting
                 continue
             tag = outlet.last_tag = outlet.last_tag + 1
@@ -241,7 +284,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             kept.session, kept.tag, kept.alone = outlet.session, tag, kept.sequence <= self._alone_until
             session.in_doubt[number] = kept  # before it leaves `waiting`: an interrupt loses nothing
             waiting.popleft()
-            exchange, key, _ = outlet.address
+            exchange, key, _ = _parsed(kept.target)
             self._ledger.sent(outlet.session, exchange, key, tag, kept.sequence)
             link.delivery(str(number))
             link.stream(kept.payload)
@@ -273,13 +316,21 @@ class Publisher(PublisherBase[_Kept, _Session]):
     def _attach(self, session: _Session, target: str) -> _Outlet:
         session.opened += 1
         name = str(session.opened)
-        link = session.wire.session.sender(name)
+        claim = self._claim()
+        link = self._open_link(session.wire, name, target, claim)
+        return _Outlet(link, f"{session.name}/{name}", target, claim.get("producer_next", 0))
+
+    def _open_link(self, wire: Wire, name: str, target: str, claim: Mapping[str, Any]) -> Any:
+        link = wire.session.sender(name)
         link.source.address = self.name
-        link.target.address = target
+        if target:
+            link.target.address = target
         link.target.type = Terminus.TARGET
         link.snd_settle_mode = Link.SND_UNSETTLED
+        if claim:
+            link.properties = {symbol(key): value for key, value in claim.items()}
         link.open()
-        return _Outlet(link, f"{session.name}/{name}", target, parse(target))
+        return link
 
     def _make_room(self, session: _Session) -> bool:
         """Close the least recently used link, unless one of its messages is in doubt."""
@@ -288,6 +339,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
             return False
         del session.outlets[target]
         outlet.link.close()
+        if session.current is outlet:
+            session.current = None
         return True
 
     def _wait_for_input(self, timeout: float) -> None:
@@ -327,15 +380,15 @@ class Publisher(PublisherBase[_Kept, _Session]):
             self.failover.serving()
         elif outcome == "returned":
             if self._on_return is not None:
-                self._news.append(partial(self._on_return, kept.sequence))
+                self._news.append((kept.sequence, partial(self._on_return, kept.sequence)))
         elif self._on_nack is not None:
             name, text = ("", "") if why is None else (str(why.name), why.description or "")
             text = f"publishing to {kept.target!r}: {text or 'no reason given'}"
-            self._news.append(partial(self._on_nack, kept.sequence, name, text))
+            self._news.append((kept.sequence, partial(self._on_nack, kept.sequence, name, text)))
         counted = getattr(self.counts, outcome) + 1
         del session.in_doubt[number]  # last: after an interrupt the message is resent, not forgotten
         setattr(self.counts, outcome, counted)
-        outlet = session.outlets.get(kept.target)
+        outlet = session.outlets.get(kept.target if self._numbers is None else "")
         if outlet is not None:
             outlet.in_doubt -= 1
         return True
@@ -348,14 +401,16 @@ class Publisher(PublisherBase[_Kept, _Session]):
         The broker answers a missing or forbidden address with an attach without a target, followed by this
         close."""
         session = self._session
-        outlet = None if session is None else session.outlets.get(link.target.address)
+        outlet = None if session is None else session.outlets.get(link.target.address or "")
         if session is None or outlet is None or outlet.link != link:
             return False
         del session.outlets[outlet.target]
         condition, text = reason(link.remote_condition)
+        if not outlet.last_tag and outlet.first:
+            raise self._refused_link(link)
         if not outlet.last_tag:
             refused = [kept for kept in self._waiting if kept.target == outlet.target]
-            self._note_unsent(outlet.session, outlet.address, refused)
+            self._note_unsent(outlet.session, refused)
             self._give_up(refused, condition, text)
         else:
             self._sort_out(session, condition, text, outlet)
@@ -366,11 +421,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
         session.wire.send()
         return True
 
-    def _give_up_too_large(self, session: _Session, address: Address, most: int) -> None:
+    def _give_up_too_large(self, session: _Session, most: int) -> None:
         """Drop the next waiting message: it is larger than the broker accepts, and would end the link."""
         kept = self._waiting[0]
         session.opened += 1
-        self._note_unsent(f"{session.name}/{session.opened}", address, [kept])
+        self._note_unsent(f"{session.name}/{session.opened}", [kept])
         what = f"a message of {len(kept.payload)} octets, and the broker accepts at most {most}"
         self._give_up([kept], MESSAGE_SIZE, what)
 
@@ -385,7 +440,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             return
         rest = {number: kept for number, kept in session.in_doubt.items() if number not in lost}
         again = list(lost.values())
-        if len(again) == 1 and again[0].alone:
+        if len(again) == 1 and again[0].alone and not self._may_be_fenced(condition):
             self._settled.add((again[0].session, "nacked"), again[0].tag)
             self._give_up(again, condition, text)
             return
@@ -393,6 +448,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
         if outlet is not None:
             self._waiting, session.in_doubt = deque([*again, *self._waiting]), rest  # at once, as in `_lose`
             self.counts.resent += len(again)
+
+    def _may_be_fenced(self, condition: str) -> bool:
+        """Whether the broker may refuse this process. It rejects messages of a link without a target, and
+        does not close the link for them. The next link shows whether the process is refused."""
+        return self._numbers is not None and condition == UNAUTHORIZED
 
     def _lose(self) -> None:
         session = self._session
@@ -410,9 +470,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
         text = f"publishing to {refused[0].target!r}: {why}"
         news, errors = deque(self._news), deque(self._errors)
         if self._on_nack is not None:
-            news.extend(partial(self._on_nack, kept.sequence, condition, text) for kept in refused)
+            on_nack = self._on_nack
+            news.extend((k.sequence, partial(on_nack, k.sequence, condition, text)) for k in refused)
         else:
-            errors.append(Refused(condition, text, tuple(sorted(sequences))))
+            errors.append((min(sequences), Refused(condition, text, tuple(sorted(sequences)))))
         waiting = deque(kept for kept in self._waiting if kept.sequence not in sequences)
         in_doubt = {n: kept for n, kept in session.in_doubt.items() if kept.sequence not in sequences}
         nacked = self.counts.nacked + len(refused)
@@ -421,10 +482,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
             waiting, in_doubt, news, errors, nacked,
         )  # fmt: skip
 
-    def _note_unsent(self, session: str, address: Address, refused: Sequence[_Kept]) -> None:
+    def _note_unsent(self, session: str, refused: Sequence[_Kept]) -> None:
         """Record unsent messages in a session of their own, unknown to any broker."""
-        exchange, key, _ = address
         for tag, kept in enumerate(refused, start=1):
+            exchange, key, _ = _parsed(kept.target)
             self._ledger.sent(session, exchange, key, tag, kept.sequence)
             self._settled.add((session, "nacked"), tag)
 

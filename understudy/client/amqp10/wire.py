@@ -103,6 +103,12 @@ class Wire:
     # -- in and out
 
     @property
+    def server_properties(self) -> dict[Any, Any]:
+        """What the broker says of itself."""
+        told = self.engine.remote_properties
+        return told if isinstance(told, dict) else {}
+
+    @property
     def held_up(self) -> bool:
         """Whether some output is waiting for the network."""
         return self._unsent
