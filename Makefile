@@ -33,7 +33,7 @@ export UNDERSTUDY_COMPILE := 0
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo demo-federation test compiled test-compiled wheel test-system test-longer test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-federation bench-gate bench-hostile bench-management bench-numbers bench-steady sim soak soak-simulation soak-sweeps soak-ledgers soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo demo-federation test compiled test-compiled wheel test-system test-longer test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-compare bench-durable bench-federation bench-gate bench-hostile bench-management bench-numbers bench-steady sim soak soak-exactly-once soak-simulation soak-sweeps soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -59,6 +59,7 @@ help: ## List the commands
 	@echo "make bench-management         what sampling, lists of RabbitMQ's API and scrapes cost the event loop (a minute)"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc), after NETS=20 nets of several clusters"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
+	@echo "make soak-exactly-once ROUNDS=100 SEED=1   rounds of kill, resend, restart: each message once in each queue"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
 	@echo "make soak-sweeps              each test that tries a sample of bytes, ticks or faults, with all of them; the longest Spark jobs"
 	@echo "make soak-ledgers HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others; NETS=10 of federated pairs"
@@ -203,6 +204,10 @@ soak-simulation: $(STAMP)
 	  $(BIN)/python -m tests.simulation.nets --seeds $(SOAK_NETS) --first $(FIRST); nets=$$?; \
 	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && \
 	  exit $$((compiled | mutants | nets))
+
+soak-exactly-once: develop
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
+	  $(BIN)/python -m tests.failover.soak.exactly_once --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak-sweeps: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make soak-sweeps" $(PYTEST) -m soak $(SOAKED) $(ARGS)

@@ -94,7 +94,7 @@ class Numbers:
                     f"publisher {shown(self.name)}: another process has begun to publish under this name:"
                     " end it first, or use another name"
                 )
-            self._write(self.next_number, self.unused_from)
+            self._write(self.next_number, self.limit)
             self.known = True
 
     def go_on_at(self, number: int) -> None:
@@ -106,10 +106,11 @@ class Numbers:
 
     def make_room(self, oldest: int) -> None:
         """Allow messages up to `SPAN` numbers from `oldest` on, the oldest one whose outcome the application
-        may not know. Raises NotExactlyOnce."""
+        may not know. Without a file, nothing is sent before `create`. Raises NotExactlyOnce."""
         if oldest + SPAN <= self.limit:
             return
-        self._change(oldest, max(self.unused_from, oldest + SPAN))
+        if self.known:
+            self._change(oldest, max(self.unused_from, oldest + SPAN))
         self.limit = oldest + SPAN
 
     def close(self, oldest: int, unused: int) -> None:
@@ -154,8 +155,8 @@ class Numbers:
             return self._parsed(json.loads(data) if len(data) <= _LARGEST else None)
         except (ValueError, RecursionError):
             raise NotExactlyOnce(
-                f"{self.path} does not have the numbers of publisher {shown(self.name)}: restore the file,"
-                " or delete it and call `resume(at=N)`, where N is the first number that may be unconfirmed"
+                f"{self.path} does not have the numbers of publisher {shown(self.name)}: delete it,"
+                " and call `resume(at=N)`, where N is the first number that may be unconfirmed"
             ) from None
 
     def _parsed(self, told: Any) -> _State:

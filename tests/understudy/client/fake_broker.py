@@ -116,6 +116,8 @@ class FakeFailover:
     held_up: bool = False
     unsent: bool = False
     blocked: str = ""
+    server_properties: Mapping[str, Any] = field(default_factory=lambda: {"producer_numbers": True})
+    described: str = "127.0.0.1:1"
 
     def title(self, queue: str) -> str:
         return queue
@@ -149,6 +151,9 @@ class FakeFailover:
 
     def close(self) -> None:
         self.connected = False
+
+    def abandon(self) -> None:
+        """Nothing is open in a forked process."""
 
     @property
     def channel(self) -> FakeChannel:
