@@ -19,6 +19,7 @@ from broker.model.queue.arguments import OverflowRule, QueueRules
 from broker.model.queue.browsing import browse
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.contents import Dying, Mode, QueueContents, epoch_of, seq_of
+from broker.model.queue.delays.due_ready import RETRY, DueReady
 from broker.model.queue.dispatch import dispatch_to_many
 from broker.model.queue.freeing import PIECE, stretches
 from broker.model.queue.keyed.group_dispatch import dispatch_groups
@@ -377,6 +378,9 @@ class Queue(QueueContents):
 
     def head_expiry(self) -> int | None:
         """When the oldest ready message expires, or None. Later messages only expire at the head."""
+        ready = self.ready
+        if isinstance(ready, DueReady):
+            return ready.next_due()
         return self._expires_at(self.ready[0][1]) if self.timed and self.ready else None
 
     def drop_replaced(self) -> None:
@@ -393,8 +397,11 @@ class Queue(QueueContents):
             self._leave(gone, Reason.DROPPED)
 
     def remove_due(self, wall_ms: int) -> int | None:
-        """Remove refused, expired and excess messages, as many as this tick allows. Returns the next
-        `head_expiry`."""
+        """Remove refused, expired and excess messages, as many as this tick allows. Returns when to look
+        again, if at all."""
+        ready = self.ready
+        if isinstance(ready, DueReady) and ready.waits:
+            ready.look_again(AT_ONCE)
         if self.dying:
             self.make_dead_letters()
         if self.replaced:
@@ -403,7 +410,22 @@ class Queue(QueueContents):
             self.remove_expired(wall_ms)
         if self.rules.limited:
             self.remove_excess()
-        return self.head_expiry() if self.timed else None
+        until = self.head_expiry() if self.timed else None
+        if isinstance(ready, DueReady) and ready.waits:
+            return wall_ms + RETRY if until is None else min(until, wall_ms + RETRY)
+        return until
+
+    def wait_for_room(self, entry: Entry, targets: Iterable[Queue], raw: bytes) -> bool:
+        """Of a delay queue: if one of `targets` would refuse the due message now, let it wait until there is
+        room. Returns whether it waits."""
+        ready = self.ready
+        if not isinstance(ready, DueReady):
+            return False
+        for target in targets:
+            if target.refuses and (ready.is_behind(entry, target) or not target.room([raw])):
+                ready.postpone(entry, target)
+                return True
+        return False
 
     @property
     def dead_letters_due(self) -> bool:
@@ -421,13 +443,16 @@ class Queue(QueueContents):
         return self._remove_in_pieces(self._expired(upto), Reason.EXPIRED)
 
     def _expired(self, upto: int) -> Iterator[Entry]:
-        taken = 0
+        taken, by_due = 0, self.rules.by_due
         while self.ready and self.removals.one_more(self, taken):
-            until = self._expires_at(self.ready[0][1])
+            until = self.head_expiry()
             if until is None or until > upto:
                 break
             taken += 1
-            yield self.ready[0]
+            entry = self.ready[0]
+            yield entry
+            if by_due and (self.head_expiry() is None or id_of(self.ready[0]) != id_of(entry)):
+                continue  # it waits for room
             self._pop_ready()
 
     def remove_excess(self) -> None:
@@ -548,6 +573,14 @@ class Queue(QueueContents):
     def _wanted(self) -> int:
         """Messages that consumers can take now."""
         return sum(max(0, consumer.sink.credit(consumer)) for consumer in self.served)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a message is lost that the queue refuses when it is full."""
+        rules = self.rules
+        if self.deleted or not rules.limited or rules.overflow is OverflowRule.DROP_HEAD:
+            return False
+        return rules.overflow is OverflowRule.REJECT_PUBLISH or not rules.dead_letters
 
     def room(self, raws: list[bytes]) -> int:
         """How many of the first `raws` fit before the queue is full (`reject-publish`)."""

@@ -350,7 +350,8 @@ class Enqueueing(Definitions):
         entry is requested while a route look-up is in progress; the look-up goes on in the next tick.
 
         As in RabbitMQ, a message is not routed if the exchange does not exist or routes it to no queue, if
-        all targets would close a cycle without a rejection, or if they are full and refuse.
+        all targets would close a cycle without a rejection, or if they are full and refuse. A delayed message
+        does not leave its queue before there is room in all of these.
         """
         exchange = self._dead_letter_exchange(queue)
         if exchange is None:
@@ -365,13 +366,30 @@ class Enqueueing(Definitions):
             copies = len(letter.queues)
             self.removals.left -= work_of(letter.largest, len(letter.made), copies)
             self.removals.copies += max(1, copies)
+            if queue.rules.by_due and any(target.refuses for target in letter.queues):
+                # What it may take depends on the letters before it.
+                self._send_letters(queue, exchange.name, letters, moved, stayed)
+                letters = []
+                if queue.wait_for_room(entry, letter.queues, letter.made):
+                    continue
             letters.append(letter)
+        self._send_letters(queue, exchange.name, letters, moved, stayed)
+        return moved, stayed
+
+    def _send_letters(
+        self,
+        queue: RuledQueue,
+        exchange: str,
+        letters: list[_Letter],
+        moved: list[Entry],
+        stayed: list[Entry],
+    ) -> None:
+        """Publish dead letters. Adds their messages to those that were routed, or to the others."""
         for (envelope, queues, _, _), group in groupby(letters, _alike):
             run = list(group)
-            gone = self._publish_letters(queue, exchange.name, envelope, queues, run) if queues else 0
+            gone = self._publish_letters(queue, exchange, envelope, queues, run) if queues else 0
             moved += [letter.entry for letter in run[:gone]]
             stayed += [letter.entry for letter in run[gone:]]
-        return moved, stayed
 
     def _make_letter(
         self, queue: RuledQueue, exchange: str, entry: Entry, said: str, whole: bool

@@ -191,3 +191,30 @@ def test_declared_again_with_another_type() -> None:
         1, "exchange.declare", exchange="later", type="x-delayed-message", durable=True, arguments=arguments
     )
     assert seen["reply_code"] == 406 and "x-delayed-type" in seen["reply_text"]
+
+
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_a_due_message_waits_for_room_in_a_full_queue_and_holds_up_no_others(overflow: str) -> None:
+    """It was confirmed, so the queue may not refuse it. The earliest gets the room."""
+    world, client = world_of("topic")
+    for name, most in (("full", 1), ("wide", 100)):
+        limits = {"x-max-length": most, "x-overflow": overflow}
+        client.call(1, "queue.declare", queue=name, arguments=limits)
+        client.call(1, "queue.bind", queue=name, exchange="later", routing_key=f"#.{name}.#")
+    publish(client, b"first", key="full")
+    for body, delay, key in ((b"b", 200, "full"), (b"a", 100, "full"), (b"both", 300, "full.wide")):
+        publish(client, body, delay, key)
+    publish(client, b"other", 400, "wide")
+    world.pass_time(1)
+    assert bodies(client, "wide") == [b"other"] and waiting(world) == 3
+    found = []
+    for _ in range(4):
+        found += bodies(client, "full")
+        world.pass_time(0.5)
+    assert found == [b"first", b"a", b"b", b"both"] and bodies(client, "wide") == [b"both"]
+    publish(client, b"c", 100, "full")
+    publish(client, b"full again", key="full")
+    world.pass_time(1)
+    assert waiting(world) == 1 and client.call(1, "queue.delete", queue="full").name == "queue.delete-ok"
+    world.pass_time(1)
+    assert waiting(world) == 0, "nobody refuses it any more"
