@@ -118,6 +118,11 @@ class Producers:
         self.sessions.clear()
         self._idle = dict.fromkeys(shared.directory.producers, self.now)
 
+    def stop(self) -> None:
+        """This node serves no longer."""
+        self.sessions.clear()
+        self._idle.clear()
+
     def begin(
         self, shared: Sharing, vhost: str, claim: Claim, user: str, fence: Callable[[AmqpError], None]
     ) -> ProducerSession:

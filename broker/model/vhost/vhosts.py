@@ -398,7 +398,7 @@ class VirtualHosts(Shared):
         self.reconnecting.end()
         self.removals.clear()
         self.deciding = True
-        self.producers.sessions.clear()
+        self.producers.stop()
         self.serving = False
 
     def history_checkpoint(self, epoch: int) -> None:

@@ -203,3 +203,23 @@ def test_the_directory_forgets_on_all_nodes() -> None:
     pair.run(0.3)
     assert not b.running.vhost.queues["q"].marks and pair.fingerprint(a) == pair.fingerprint(b)
     assert b.running.vhosts.producers.marked == {}
+
+
+def test_only_the_node_that_serves_forgets() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    send(pair, a, 1, "ab")
+    producers = a.running.vhosts.producers
+    for session in list(producers.sessions.values()):
+        producers.end(session)
+    answer = pair.ask(a, "switchover", limit=12)
+    assert answer["ok"], answer
+    for host in pair.hosts:
+        host.running.vhosts.producers.idle = 5.0
+    pair.run(3.0)
+    assert a.running.vhosts.directory.producers and pair.fingerprint(a) == pair.fingerprint(b)
+    pair.run(4.0)
+    assert not a.running.vhosts.directory.producers and pair.fingerprint(a) == pair.fingerprint(b)
+    assert (producers.forgotten, b.running.vhosts.producers.forgotten) == (0, 1)
