@@ -47,6 +47,8 @@ def test_whoever_takes_over_leaves_out_what_it_has_and_had() -> None:
     succeed(pair, b, a)
     send(pair, a, 1, "abcde")
     assert pair.contents(a, "q") == "bcde"
+    shop = {"vhost": "/", "name": "shop", "user": "guest", "epoch": 0, "connected": True}
+    assert pair.ask(a, "list", kind="producers")["rows"] == [shop | {"last_number": 5, "queues": 1}]
 
 
 def test_what_its_queue_never_had_is_taken_by_a_node_that_is_promoted_with_loss() -> None:

@@ -32,6 +32,7 @@ _SHOWN = {
     "topic-permissions": ("vhost", "user", "exchange", "write", "read"),
     "policies": ("vhost", "name", "pattern", "apply-to", "priority", "definition"),
     "operator-policies": ("vhost", "name", "pattern", "apply-to", "priority", "definition"),
+    "producers": ("vhost", "name", "user", "epoch", "connected", "last_number", "queues"),
     "parameters": ("component", "vhost", "name", "value"),
 }  # fmt: skip
 """The kinds, and the columns of a table for people."""

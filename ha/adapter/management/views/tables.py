@@ -19,6 +19,7 @@ from ha.adapter.management.views.directory import (
     VHOST_LIMITS_TABLE,
 )
 from ha.adapter.management.views.exchanges import BINDINGS, EXCHANGES
+from ha.adapter.management.views.producers import PRODUCERS
 from ha.adapter.management.views.queues import QUEUES
 from ha.adapter.management.views.vhosts import VHOSTS
 from ha.adapter.management.views.view import RowTable, Table
@@ -39,6 +40,7 @@ TABLES: dict[str, AnyTable] = {
     "policies": POLICIES,
     "operator-policies": OPERATOR_POLICIES,
     "parameters": PARAMETERS,
+    "producers": PRODUCERS,
     "global-parameters": GLOBAL_PARAMETERS,
     "vhost-limits": VHOST_LIMITS_TABLE,
     "user-limits": USER_LIMITS,
