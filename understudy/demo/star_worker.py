@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,6 +24,8 @@ from understudy.demo.worker import Line, reporting
 BODY_BYTES = 256
 BURST = 25
 """Consecutive messages by one routing key."""
+EARLY = 1.0
+"""Seconds before the end of a connection."""
 _MOST_TOLD = 2000
 """Numbers in one answer."""
 _Exchange: Any = kombu.entity.Exchange  # kombu's own annotations are partial
@@ -77,14 +79,23 @@ def queue_of(exchange: str, name: str, wants: Sequence[str]) -> Any:
 
 class Books:
     """What a consumer has got. `seen`: by publisher, how often each number came without the flag
-    `redelivered`."""
+    `redelivered`.
+
+    A primary delivers a message at once. What it delivered just before it died may be unknown to its backup.
+    The upstream then sends it again, and it comes from the new primary as a new message (`early`).
+    """
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self.seen: dict[str, Counter[int]] = {name: Counter() for name in task.publishers}
         self.received = 0
-        self.redelivered = 0
+        self.redelivered = self.early = 0
         self.disordered = 0
+        self._session = 0
+        self._latest: deque[tuple[float, str, int]] = deque()
+        """When each message came, of the last `EARLY` seconds of a connection."""
+        self._unsure: set[tuple[str, int]] = set()
+        """Those that were the latest of a connection that is lost."""
         self.delays: list[float] = []
         """Seconds on the way, of each."""
         self._last: dict[str, int] = {}
@@ -93,8 +104,13 @@ class Books:
         publisher, number, sent = bytes_of(delivery.body).split()[:3]
         name, at = publisher.decode(), int(number)
         seen = self.seen[name]
+        self._note(delivery.session, name, at)
         if delivery.redelivered and seen[at]:
             self.redelivered += 1
+            return
+        if seen[at] and (name, at) in self._unsure:
+            self._unsure.discard((name, at))
+            self.early += 1
             return
         if not seen[at]:
             self.received += 1
@@ -102,6 +118,16 @@ class Books:
             self._last[name] = max(at, self._last.get(name, -1))
             self.delays.append(time.time() - float(sent))
         seen[at] += 1
+
+    def _note(self, session: int, name: str, at: int) -> None:
+        if session != self._session:
+            self._session = session
+            self._unsure.update((each, number) for _, each, number in self._latest)
+            self._latest.clear()
+        now = time.monotonic()
+        self._latest.append((now, name, at))
+        while now - self._latest[0][0] > EARLY:
+            self._latest.popleft()
 
     def counts(self) -> dict[str, Any]:
         return {"received": self.received}
@@ -114,7 +140,8 @@ class Books:
         twice = {name: [n for n, times in seen.items() if times > 1] for name, seen in self.seen.items()}
         delays = sorted(self.delays)
         return {
-            "received": self.received, "redelivered": self.redelivered, "disordered": self.disordered,
+            "received": self.received, "redelivered": self.redelivered, "early": self.early,
+            "disordered": self.disordered,
             "lost": {name: numbers[:_MOST_TOLD] for name, numbers in lost.items()},
             "twice": {name: numbers[:_MOST_TOLD] for name, numbers in twice.items()},
             "p50_ms": 1000 * delays[len(delays) // 2] if delays else None,
