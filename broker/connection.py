@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.authorization import demand
+from broker.authorization import demand, demand_topic
 from broker.errors import InternalError
 from broker.heartbeat import Heartbeat
 from broker.model.statistics import Counts
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from broker.security.identity import Kind, What
     from broker.security.logins import Logins
     from broker.security.tickets import Answer
+    from broker.security.topic_permissions import Topical
     from broker.settings import BrokerSettings
 
 
@@ -308,7 +309,7 @@ class Connection(ABC):
 
     @property
     def open_channels(self) -> int:
-        """Open channels, which count for the limit of their user. Sessions of AMQP 1.0 do not."""
+        """Open channels, or sessions of AMQP 1.0, which count for the limit of their user."""
         return 0
 
     @property
@@ -522,6 +523,10 @@ class Connection(ABC):
     def check_access(self, what: What, kind: Kind, name: str) -> None:
         """See `broker.hooks.ExtensionPeer`."""
         demand(self, what, kind, name)
+
+    def check_topic(self, what: Topical, exchange: str, key: str) -> None:
+        """See `broker.hooks.ExtensionPeer`."""
+        demand_topic(self, what, exchange, key)
 
     def matched_slowly(self) -> None:
         """A permission pattern of its user took many steps to match a name."""

@@ -16,6 +16,7 @@ from broker.model.values import Scope
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
     from broker.security.identity import Kind, What
+    from broker.security.topic_permissions import Topical
 
 
 class Hold(enum.Enum):
@@ -56,6 +57,9 @@ class ExtensionPeer(Applicant, Protocol):
 
     def check_access(self, what: What, kind: Kind, name: str) -> None:
         """Raises AccessRefused if its user may not `configure`, `write` or `read` that queue or exchange."""
+
+    def check_topic(self, what: Topical, exchange: str, key: str) -> None:
+        """Raises AccessRefused if its user may not use this routing key at that exchange."""
 
     def send_extension(self, channel: int, method_id: int, payload: bytes) -> None:
         """Queue one extension method frame. The caller splits the payload to fit `extension_room`."""

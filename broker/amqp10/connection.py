@@ -130,6 +130,10 @@ class Amqp10Connection(Amqp10Host):
         return self.step is Amqp10Step.RUNNING
 
     @property
+    def open_channels(self) -> int:
+        return self.links.sessions
+
+    @property
     def is_client(self) -> bool:
         return self._let_in
 

@@ -21,7 +21,7 @@ from broker.errors import AmqpError
 from broker.model.queue.requeueing import Delivered, DeliveredBatch
 from broker.model.steps import Steps
 from broker.model.values import Need
-from understudy.shared.amqp10.conditions import LIMIT, PRECONDITION, Fault
+from understudy.shared.amqp10.conditions import LIMIT, NOT_ALLOWED, PRECONDITION, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,11 +119,27 @@ class Links:
             self._link(kind, context)
         elif isinstance(context, Session):
             if kind is Event.SESSION_REMOTE_OPEN:
-                context.incoming_capacity = SESSION_WINDOW * self.connection.settings.frame_max
-                self._sessions[context] = 0
-                context.open()
+                self._begin_session(context)
             elif kind is Event.SESSION_REMOTE_CLOSE:
                 self.connection.work(self._end_session(context))
+
+    def _begin_session(self, session: Session) -> None:
+        connection = self.connection
+        session.incoming_capacity = SESSION_WINDOW * connection.settings.frame_max
+        session.open()
+        try:
+            if not connection.is_management:
+                connection.broker.admission.check_channel(connection.user)
+        except AmqpError as error:
+            fault = Fault(LIMIT, error.text)
+            line = (
+                f"connection {connection.peer.address}: session refused with {fault.condition}: {fault.text}"
+            )
+            connection.broker.repeats.say((connection.peer.address, fault.condition), line, connection.now)
+            session.condition = condition(fault)
+            session.close()
+        else:
+            self._sessions[session] = 0
 
     def _link(self, kind: EventType, link: Receiver | Sender) -> None:
         if kind is Event.LINK_REMOTE_OPEN:
@@ -148,6 +164,8 @@ class Links:
     def _attach(self, link: Receiver | Sender) -> None:
         self.flush()
         try:
+            if link.session not in self._sessions:
+                raise Fault(NOT_ALLOWED, "its session was refused")
             if len(self._served) >= LINKS_MAX:
                 raise Fault(LIMIT, f"more than {LINKS_MAX} links on one connection")
             served = incoming(self, link) if isinstance(link, Receiver) else outgoing(self, link)
@@ -246,6 +264,11 @@ class Links:
             if held:
                 requeueing.give_back(held, [batch.queue for batch in held], failed=failed)
         requeueing.work()
+
+    @property
+    def sessions(self) -> int:
+        """Open sessions."""
+        return len(self._sessions)
 
     @property
     def consumers(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.errors import PreconditionFailed
+from broker.errors import AccessRefused, PreconditionFailed
 from broker.model.history.records import Bind
 from broker.model.routing.node_routes import NODES
 from broker.model.vhost.federation_entries import MOST_HOPS
@@ -18,7 +18,7 @@ from ha.core.federation.heeding import InterestRefused
 from ha.core.federation.wire import InterestFlag, digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from broker.model.queue.link import Path
     from broker.model.queue.queue import Queue
@@ -52,12 +52,15 @@ Asked = tuple["Wish", "Path"]
 
 
 class LinkInterest:
-    """Nobody else changes the bindings of the link queue, but for the end of the exchange or of the queue."""
+    """Nobody else changes the bindings of the link queue, but for the end of the exchange or of the queue.
+
+    `may`: raises AccessRefused if the other end may not ask for this routing key."""
 
     def __init__(self, vhost: VirtualHost, exchange: Exchange, queue: Queue) -> None:
         self._vhost = vhost
         self.exchange = exchange
         self.queue = queue
+        self.may: Callable[[str], None] = lambda key: None
         self.held: dict[Asked, Held] = {}
         self._marks = 0
         """The sum of all marks."""
@@ -117,8 +120,9 @@ class LinkInterest:
             if len(self.held) >= MOST_INTEREST:
                 raise InterestRefused(f"more than {MOST_INTEREST:,} bindings of one link")
             try:
+                self.may(item.routing_key)
                 self._put(item.wish, ask_for(self._vhost, self.exchange, self.queue, item), item.path)
-            except PreconditionFailed as error:
+            except (AccessRefused, PreconditionFailed) as error:
                 raise InterestRefused(error.text) from error
         if self._begun is not None:
             self._begun[asked] = None

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from broker.amqp091.codec.content_check import unreadable
+from broker.errors import AccessRefused
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Bind, EnqueueRun, MessageId, RawRun, Unbind
 from broker.model.queue.link import link_session, path_of
@@ -22,11 +23,11 @@ from ha.adapter.federation.noting import note_link
 from ha.adapter.federation.wishes import Wishes
 from ha.core.errors import LinkError
 from ha.core.federation.holes import Hole
-from ha.core.federation.intake import BEFORE_ALL
+from ha.core.federation.intake import BEFORE_ALL, RunRefused
 from ha.core.federation.wire import is_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from broker.model.queue.link import Path
     from broker.model.vhost.links import Interest, Wish
@@ -42,11 +43,12 @@ NOWHERE = Cursor(b"", *BEFORE_ALL)
 class ExchangeModel:
     """See `ha.core.federation.ports.TakerModel`. `entry`: the name of the cursor's directory entry;
     `source`: that of the other broker, for people. `origins`: what has come to this exchange by every way.
-    `max_hops`: 0 where nothing is wanted."""
+    `max_hops`: 0 where nothing is wanted. `may`: raises AccessRefused if the other end may not publish with
+    this routing key."""
 
     def __init__(
         self, node: FederationNode, store: Store, vhost: VirtualHost, entry: str, exchange: str, source: str,
-        origins: Origins, max_hops: int = 0,
+        origins: Origins, max_hops: int = 0, may: Callable[[str], None] = lambda key: None,
     ) -> None:  # fmt: skip
         self._node = node
         self._store = store
@@ -54,6 +56,7 @@ class ExchangeModel:
         self._entry = entry
         self._exchange = exchange
         self._source = source
+        self._may = may
         me = node.settings.federated.node
         self._wishes = Wishes(vhost, exchange, me, max_hops) if max_hops else None
         self._origins = origins
@@ -141,6 +144,12 @@ class ExchangeModel:
         if cursor.uuid != uuid:
             return BEFORE_ALL, ()
         return (cursor.epoch, cursor.sequence), _holes_of(cursor)
+
+    def check(self, run: EnqueueRun) -> None:
+        try:
+            self._may(run.envelope.routing_key)
+        except AccessRefused as error:
+            raise RunRefused(error.text) from error
 
     def take(self, path: Path, run: EnqueueRun, skip: int, origin: MessageId | None, wall_ms: int) -> None:
         envelope, count = run.envelope, run.count - skip

@@ -5,6 +5,7 @@ The bindings of a link queue are what the broker downstream wants.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.errors import AmqpError
@@ -82,6 +83,7 @@ class LinkQueues:
             return Refusal(other, patient=True)
         told = self._node.vhosts.directory.home.told(queue.uuid)
         interest = self._interest_of(vhost, exchange, queue)
+        interest.may = partial(taker.check_topic, "read", exchange.name)
         looked = interest.look(most)
         return looked if looked == most else Found(queue.uuid, told, interest.digest, looked)
 

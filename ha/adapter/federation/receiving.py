@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.errors import AccessRefused
@@ -55,4 +56,5 @@ class ReceivingExchanges:
         return ExchangeModel(
             self._node, self._store, vhost, entry, exchange.name, offered.node,
             self._origins(vhost.name, exchange.name), MOST_HOPS if offered.digest else 0,
+            partial(giver.check_topic, "write", exchange.name),
         )  # fmt: skip

@@ -23,6 +23,10 @@ from ha.core.wire.link import frame
 BEFORE_ALL: MessageId = (0, 0)
 
 
+class RunRefused(Exception):
+    """The other end may not publish a message: `str` says why. It waits there, and the link ends."""
+
+
 @lru_cache(64)
 def origin_epoch(owner: str, epoch: int) -> int:
     """A number for an epoch of that cluster, which no other cluster has: one that is made anew may have the
@@ -78,15 +82,14 @@ class Intake:
 
     def frame(self, kind: FeederFrame, body: bytes) -> bool:
         """A frame of the other end. Returns False if it is none of messages. LinkError if it cannot be
-        right."""
+        right; RunRefused if what comes next may not be published."""
         if kind not in (FeederFrame.RUNS, FeederFrame.OFFERS):
             return False
         if not self._model.type():
             return True  # the exchange is gone, and so is the link soon: what was not taken comes again
         if kind is FeederFrame.RUNS:
             wall_ms, records = parse_serial(body)
-            for run in self._model.runs(records):
-                self._take(run, wall_ms)
+            self._take_all(self._model.runs(records), wall_ms)
         else:
             offers, last = parse_offers(body)
             for offered in offers:
@@ -96,6 +99,15 @@ class Intake:
                 self.at = max(self.at, self._heard)
         self._note()
         return True
+
+    def _take_all(self, runs: list[EnqueueRun], wall_ms: int) -> None:
+        try:
+            for run in runs:
+                self._model.check(run)
+                self._take(run, wall_ms)
+        except RunRefused:
+            self._note()  # of those before it
+            raise
 
     def _hear(self, ids: Hole) -> None:
         """They come, or are offered. Ids of one link ascend, but for what was offered: so what lies between

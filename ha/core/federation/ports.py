@@ -37,6 +37,9 @@ class IntakeModel(Protocol):
     def runs(self, payload: bytes) -> list[EnqueueRun]:
         """LinkError if they cannot be read."""
 
+    def check(self, run: EnqueueRun) -> None:
+        """Raises RunRefused if the other end may not publish these messages."""
+
     def begun(self, upstream: str) -> None:
         """A link is open by which messages of that node come."""
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from ha.core.deadlines import earliest
 from ha.core.errors import LinkError
-from ha.core.federation.intake import Intake
+from ha.core.federation.intake import Intake, RunRefused
 from ha.core.federation.ports import FeederStanding, LinkWire, ReceiverModel, TakerModel
 from ha.core.federation.served import Place, ServedLinks, outdone, unfit
 from ha.core.federation.telling import Telling
@@ -89,8 +89,12 @@ class LinkReceivers(ServedLinks[Receiving]):
 
     def _data(self, place: Place, link: Receiving, payload: bytes) -> None:
         for kind, body in link.decoder.feed(payload):
-            if link.intake.frame(kind, body):
-                continue
+            try:
+                if link.intake.frame(kind, body):
+                    continue
+            except RunRefused as error:
+                self._stop(place, Refusal(str(error), patient=True))
+                return
             if link.telling is not None:
                 link.telling.confirmed(body)
             else:

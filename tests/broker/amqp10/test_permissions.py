@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("proton")
 
-from proton import Delivery, Message
+from proton import Delivery, Endpoint, Message
 
+from broker.model.history.records import EntryPut
 from tests.broker.amqp091.wire import World
 from tests.broker.amqp10.wire import Talker, detached, world10
 from tests.broker.stored import permission, user
@@ -50,3 +51,29 @@ def test_a_permission_change_stops_a_running_publisher() -> None:
     told = detached(link)
     assert told is not None and told[0] == "amqp:unauthorized-access"
     assert world.vhost.queues["q"].message_count == 1
+
+
+def test_sessions_count_for_the_limit_of_channels() -> None:
+    """Of all connections of a user, of both protocols. A session beyond it ends, and its connection does
+    not."""
+    world = world_of()
+    world.vhost.shared.change_directory([EntryPut("user-limits", "", "alice", {"max-channels": 3})])
+    plain = world.open(user="alice", password="word")
+    talker = Talker(world, user="alice", password="word")
+    second, third = talker.engine.session(), talker.engine.session()
+    for session in (second, third):
+        session.open()
+        talker.turn()
+    link = third.sender("late")
+    link.target.address = "/queues/q"
+    link.open()
+    talker.turn()
+    assert not second.state & Endpoint.REMOTE_CLOSED and third.state & Endpoint.REMOTE_CLOSED
+    assert "resource-limit-exceeded" in str(third.remote_condition)
+    assert "has reached the maximum allowed user limit of (3)" in str(third.remote_condition)
+    assert not talker.closed and talker.connection.open_channels == 2
+    second.close()
+    talker.turn()
+    plain.call(2, "channel.open")
+    plain.send(3, "channel.open")
+    assert [seen["reply_code"] for seen in plain.read()] == [530]

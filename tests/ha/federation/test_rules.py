@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from broker.errors import ResourceLocked
+from broker.model.history.records import EntryDelete, EntryPut
+from broker.security.authenticator import hash_password
 from broker.security.identity import FEDERATION, User, default_users
+from broker.security.topic_permissions import topic_name
 from tests.ha.federation.nets import LOGIN, Net, agent, entry
 from tests.ha.federation.test_hop import joined
 
@@ -263,3 +266,41 @@ def test_a_policy_makes_agents_for_exchanges_as_they_come_and_go() -> None:
     assert states() == {}
     assert "amq.link.p1@leaf" not in net.serving("hub").running.vhost.queues
     assert not [name for _, name in host.running.vhosts.directory.cursors if not name.startswith("amq.")]
+
+
+@pytest.mark.parametrize("gives", [False, True], ids=["take", "give"])
+def test_topic_permissions_hold_for_a_link_as_for_a_client(gives: bool) -> None:
+    """The hub has the login as a stored user, who may use keys that begin with `a.`."""
+    net = Net(hub=1, leaf=1)
+    hub = net.hosts[0]
+    hub.users = default_users()
+    net.up()
+    net.exchange("hub", "leaf")
+    name, everything = topic_name("fed", "x"), {"configure": ".*", "write": ".*", "read": ".*"}
+    secret = {"password_hash": hash_password("secret"), "tags": ["federation"]}
+    limits = EntryPut("topic-permission", "/", name, {"write": "^a[.]", "read": "^a[.]"})
+    hub.running.vhosts.change_directory(
+        [EntryPut("user", "", "fed", secret), EntryPut("permission", "/", "fed", everything), limits]
+    )
+    source, target = ("leaf", "hub") if gives else ("hub", "leaf")
+    net.queue(target, "q", "a.b")
+    mode: dict[str, Any] = {"forward_mode": "all", "consume_mode": "none"} if gives else {}
+    net.federate("leaf", "hub", **mode)
+    net.runs("leaf", "hub")
+    net.run(0.2)
+    net.send(source, "a.b", "1")
+    net.gets(target, "q", "1")
+
+    net.queue(target, "other", "z")
+    net.send(source, "a.b", "2")
+    net.send(source, "z", "3")
+    what = "write" if gives else "read"
+    assert f"{what} access to topic 'z' in exchange 'x' in vhost '/' refused for user 'fed'" in reason(net)
+    assert net.content(target, "q").startswith("12"[: 2 if gives else 1])
+    hub.running.vhosts.change_directory([EntryDelete("topic-permission", "/", name)])
+    net.runs("leaf", "hub")
+    if not gives:
+        net.run(0.5)
+        net.send(source, "z", "3")
+    net.gets(target, "other", "3")
+    net.gets(target, "q", "12")
