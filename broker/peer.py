@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.security.access import Door
+
+
+class TlsSuite(NamedTuple):
+    """Of a TLS connection, in the words of RabbitMQ: `tlsv1.3`, `any`, `aes_256_gcm`, `aead`."""
+
+    protocol: str
+    key_exchange: str
+    cipher: str
+    hash: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -23,6 +33,8 @@ class Peer:
     shown: Callable[[], bytes | None] = lambda: None
     """Returns the peer's certificate in DER, signed by the listener's authority. None: the listener required
     none."""
+    suite: Callable[[], TlsSuite | None] = lambda: None
+    """Returns what TLS has agreed on; None without TLS, and before the handshake is done."""
 
     @property
     def address(self) -> str:

@@ -11,9 +11,10 @@ check (`Pauses`). If the queue is full, a login is refused at once with 320, sin
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.errors import ConnectionForced
 from broker.security.authenticator import Authenticator, Check, Login
@@ -23,7 +24,18 @@ from broker.security.pauses import Pauses, address_of
 from broker.security.tickets import Answer, Ticket, Work
 
 BUSY = "too many passwords wait to be checked; try again in a second"
+SOURCES = 1000
+"""Sources whose logins are counted. The one that was silent longest is forgotten."""
+_SHOWN = 80
 UNCHECKED = "no memory to check a password; try again in a second"
+
+
+class Source(NamedTuple):
+    """Who logged in, or tried to. `name`: its first characters."""
+
+    host: str
+    name: str
+    protocol: str
 
 
 @dataclass(slots=True)
@@ -47,6 +59,8 @@ class Logins:
         self.pauses = Pauses()
         self.attempts: defaultdict[str, Attempts] = defaultdict(Attempts)
         """By protocol: `amqp091`, `amqp10`, `http`."""
+        self.sources: OrderedDict[Source, Attempts] = OrderedDict()
+        """Those of the last `SOURCES` sources, the newest last."""
         self._queue = CheckQueue(self.pauses)
         self._works: dict[bytes, Work] = {}
         """Waiting and running checks, by digest."""
@@ -177,11 +191,16 @@ class Logins:
         ticket.answer(self._counted(ticket.login, found), now)
 
     def _counted(self, login: Login, found: Answer) -> Answer:
-        attempts = self.attempts[login.protocol]
-        if isinstance(found, Identity):
-            attempts.succeeded += 1
-        else:
-            attempts.failed += 1
+        source = Source(login.host, login.name[:_SHOWN], login.protocol)
+        of_source = self.sources.setdefault(source, Attempts())
+        self.sources.move_to_end(source)
+        if len(self.sources) > SOURCES:
+            self.sources.popitem(last=False)
+        for attempts in (self.attempts[login.protocol], of_source):
+            if isinstance(found, Identity):
+                attempts.succeeded += 1
+            else:
+                attempts.failed += 1
         return found
 
     def _busy(self, login: Login, now: float) -> ConnectionForced:

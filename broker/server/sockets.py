@@ -224,7 +224,7 @@ class Inbound(_Socket):
         self.peer, self.host = peer.address, peer.host
         if self.context is not None:
             self.tls = TlsStream(self.context())
-            peer = replace(peer, shown=self.tls.shown)
+            peer = replace(peer, shown=self.tls.shown, suite=self.tls.suite)
         self.connection = self.shell.driven.accept(peer, now())
         self.shell.inbound[self.connection] = self
         self.shell.joined(self)

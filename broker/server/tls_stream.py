@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ssl
 
+from broker.peer import TlsSuite
+
 _PIECE = 16384
 """Maximum octets of a TLS record."""
 
@@ -26,7 +28,7 @@ class TlsStream:
     - `broken`: a fault or `goodbye` ended the stream.
     """
 
-    __slots__ = ("_incoming", "_outgoing", "_tls", "begun", "broken", "ended", "open")
+    __slots__ = ("_incoming", "_outgoing", "_suite", "_tls", "begun", "broken", "ended", "open")
 
     def __init__(self, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
         """`server_hostname`: the host that this end dialled; None if the peer dialled."""
@@ -37,6 +39,7 @@ class TlsStream:
             server_side=server_hostname is None,
             server_hostname=server_hostname,
         )
+        self._suite: TlsSuite | None = None
         self.begun = self.open = self.ended = self.broken = False
 
     def receive(self, data: bytes | memoryview) -> bytes:
@@ -79,6 +82,24 @@ class TlsStream:
         names only if this end dialled."""
         return self._tls.getpeercert(binary_form=True) if self.open else None
 
+    def suite(self) -> TlsSuite | None:
+        """What was agreed on; None before the handshake is done."""
+        if self._suite is None and self.open:
+            self._suite = self._agreed()
+        return self._suite
+
+    def _agreed(self) -> TlsSuite | None:
+        found = self._tls.cipher()
+        if found is None:
+            return None
+        known = next((one for one in self._tls.context.get_ciphers() if one["name"] == found[0]), None)
+        if known is None:
+            return TlsSuite(_word(found[1]), "", _word(found[0]), "")
+        kea, auth = (known[key].partition("-")[2] for key in ("kea", "auth"))
+        both = kea if kea in ("any", auth) else f"{kea}_{auth}"
+        mac = "aead" if known["aead"] else str(known["digest"])
+        return TlsSuite(_word(self._tls.version() or ""), both, _word(known["symmetric"]), mac)
+
     def send(self, data: bytes) -> bytes:
         """The wire octets for `data`; none before the handshake is done or after `goodbye`."""
         if self.open and not self.broken:
@@ -101,3 +122,7 @@ class TlsStream:
     def output(self) -> bytes:
         """Take what TLS itself has to write."""
         return self._outgoing.read() if self._outgoing.pending else b""
+
+
+def _word(text: str) -> str:
+    return text.lower().replace("-", "_")

@@ -9,7 +9,7 @@ broker cannot do is named, one line for each kind.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,6 +40,13 @@ PORTS = {"amqp": 5672, "amqps": 5671}
 _EVERYTHING = ("", "#")
 
 
+class Upstream(NamedTuple):
+    """`value` of its parameter; `login`: whose login it needs, for people."""
+
+    value: dict[str, Any]
+    login: str
+
+
 class Translated(NamedTuple):
     """`file`: with upstreams and agents in the form of this broker in place of RabbitMQ's parameters."""
 
@@ -58,8 +65,21 @@ class _There:
     tls: bool
 
 
-class _Unfit(ValueError):
+class Unfit(ValueError):
     """What cannot be imported, and why. Never has a URI in it."""
+
+
+def upstream_of(vhost: str, name: str, value: Mapping[str, Any]) -> Upstream:
+    """RabbitMQ's upstream `name` in the form of this broker. Raises Unfit."""
+    there = _places(value.get("uri"), vhost)
+    if not all(place.host for place in there):
+        raise Unfit("its URI leads to the broker itself, as it has no host")
+    first = there[0]
+    if any((place.user, place.vhost, place.tls) != (first.user, first.vhost, first.tls) for place in there):
+        raise Unfit("its URIs have several users, virtual hosts or protocols, and an upstream has one")
+    addresses = list(dict.fromkeys(f"{_host(place.host)}:{place.port}" for place in there))
+    made = {"addresses": addresses[:MOST_ADDRESSES], "login": name, "vhost": first.vhost, "protocol": "amqp"}
+    return Upstream(made, f"user {first.user}{', with tls' if first.tls else ''}")
 
 
 def translated(file: Definitions) -> Translated:
@@ -141,7 +161,7 @@ class _Translation:
     def _try(self, what: str, name: str, make: Callable[[], None]) -> None:
         try:
             make()
-        except _Unfit as unfit:
+        except Unfit as unfit:
             self._unfit[what, str(unfit)].append(name)
 
     # -- upstreams
@@ -151,20 +171,9 @@ class _Translation:
         self._try("upstream", name, partial(self._put_upstream, vhost, name, uris))
 
     def _put_upstream(self, vhost: str, name: str, uris: object) -> None:
-        there = _places(uris, vhost)
-        if not all(place.host for place in there):
-            raise _Unfit("its URI leads to the broker of the file itself")
-        first = there[0]
-        if any(
-            (place.user, place.vhost, place.tls) != (first.user, first.vhost, first.tls) for place in there
-        ):
-            raise _Unfit("its URIs have several users, virtual hosts or protocols, and an upstream has one")
-        addresses = list(dict.fromkeys(f"{_host(place.host)}:{place.port}" for place in there))
-        value = {
-            "addresses": addresses[:MOST_ADDRESSES], "login": name, "vhost": first.vhost, "protocol": "amqp",
-        }  # fmt: skip
-        self._put(UPSTREAM, vhost, name, value)
-        self._logins[name] = f"user {first.user}{', with tls' if first.tls else ''}"
+        made = upstream_of(vhost, name, {"uri": uris})
+        self._put(UPSTREAM, vhost, name, made.value)
+        self._logins[name] = made.login
 
     def _put(self, component: str, vhost: str, name: str, value: dict[str, Any]) -> None:
         made = ParameterDefinition(component=component, name=name, vhost=vhost, value=value)
@@ -223,7 +232,7 @@ class _Translation:
 
     def _agent(self, vhost: str, exchange: str, upstream: str, settings: dict[str, Any]) -> None:
         if settings.get("exchange", exchange) != exchange:
-            raise _Unfit(OTHER_NAME)
+            raise Unfit(OTHER_NAME)
         value: dict[str, Any] = {"exchange": exchange, "upstream": upstream, "consume-mode": "all"}
         hops = settings.get("max-hops", 1)
         value["max-hops"] = max(1, min(hops, MOST_HOPS)) if isinstance(hops, int) else 1
@@ -238,19 +247,19 @@ class _Translation:
         value = shovel.value if isinstance(shovel.value, dict) else {}
         source, target = value.get("src-exchange"), value.get("dest-exchange")
         if value.get("src-queue") is not None or value.get("dest-queue") is not None:
-            raise _Unfit("it moves from, or to, a queue: keep it at RabbitMQ, or move its client")
+            raise Unfit("it moves from, or to, a queue: keep it at RabbitMQ, or move its client")
         if not isinstance(source, str) or source != target or not source:
-            raise _Unfit("an agent joins exchanges of one name")
+            raise Unfit("an agent joins exchanges of one name")
         if value.get("src-exchange-key", "") not in _EVERYTHING or value.get("dest-exchange-key") is not None:
-            raise _Unfit(BY_KEY)
+            raise Unfit(BY_KEY)
         ends = [_places(value.get(key), shovel.vhost) for key in ("src-uri", "dest-uri")]
         far = [all(place.host for place in places) for places in ends]
         near = [not any(place.host for place in places) for places in ends]
         if far == near or far[0] == far[1]:
-            raise _Unfit(FAR)
+            raise Unfit(FAR)
         takes = far[0]
         if any(place.vhost != shovel.vhost for place in ends[1 if takes else 0]):
-            raise _Unfit("its local end is in another virtual host than the shovel")
+            raise Unfit("its local end is in another virtual host than the shovel")
         upstream = f"shovel-{shovel.name}"
         self._put_upstream(shovel.vhost, upstream, value.get("src-uri" if takes else "dest-uri"))
         modes = {"consume-mode": "all"} if takes else {"consume-mode": "none", "forward-mode": "all"}
@@ -295,10 +304,10 @@ def _dicts(value: object) -> list[dict[str, Any]]:
 
 
 def _places(uris: object, vhost: str) -> list[_There]:
-    """Raises _Unfit, which never quotes a URI."""
+    """Raises Unfit, which never quotes a URI."""
     found = [uris] if isinstance(uris, str) else uris
     if not isinstance(found, list) or not found or not all(isinstance(uri, str) for uri in found):
-        raise _Unfit("it has no URI")
+        raise Unfit("it has no URI")
     return [_place(uri, vhost) for uri in found]
 
 
@@ -307,7 +316,7 @@ def _place(uri: str, vhost: str) -> _There:
         parts: SplitResult = urlsplit(uri)
         port = parts.port or PORTS[parts.scheme]
     except (ValueError, KeyError):
-        raise _Unfit("its URI cannot be read, or is not of amqp or amqps") from None
+        raise Unfit("its URI cannot be read, or is not of amqp or amqps") from None
     path = unquote(parts.path[1:])
     return _There(
         parts.hostname or "", port, unquote(parts.username or "guest"), path or vhost, parts.scheme == "amqps"

@@ -15,6 +15,7 @@ import pytest
 from broker.amqp091.codec.frames import PROTOCOL_HEADER
 from broker.amqp091.codec.grammar import encode_frame
 from broker.security.tls import Tls, TlsFiles
+from broker.server.tls_stream import TlsStream
 from tests.broker.amqp091.wire import message
 from tests.broker.server.live import Live, live_broker
 from tests.broker.server.test_shell import LOGIN, _read_until
@@ -295,3 +296,24 @@ def test_new_files_count_for_new_connections_and_old_ones_live_on(
             newer.sendall(LOGIN)
             serves(newer)
         serves(old)
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted"),
+    [(ssl.TLSVersion.TLSv1_2, ("tlsv1.2", "ecdhe_")), (ssl.TLSVersion.TLSv1_3, ("tlsv1.3", "any"))],
+)
+def test_what_was_agreed_on_has_rabbitmqs_words(
+    tls: Tls, authority: Authority, version: ssl.TLSVersion, wanted: tuple[str, str]
+) -> None:
+    context = authority.client()
+    context.minimum_version = context.maximum_version = version
+    ends = TlsStream(tls.clients, None), TlsStream(context, "127.0.0.1")
+    assert ends[0].suite() is None
+    ends[1].receive(b"")
+    octets = ends[1].output()
+    for at in (0, 1, 0, 1, 0):
+        ends[at].receive(octets)
+        octets = ends[at].output()
+    found = ends[0].suite()
+    assert found is not None and (found.protocol, found.key_exchange[: len(wanted[1])]) == wanted
+    assert found.cipher in ("aes_256_gcm", "chacha20_poly1305", "aes_128_gcm") and found.hash == "aead"

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from broker.model.vhost.directory import Directory
+from ha.adapter.federation.settings import FederationSettings
+from ha.adapter.peering.login import PeeringLogin
 from tests.ha.client import Client
 from tests.ha.pair import Pair
 from tests.understudy.http.pair_door import Answer, Doors, doors
@@ -137,6 +139,30 @@ def test_each_change_holds_after_a_failover(caplog: pytest.LogCaptureFixture) ->
     lines = [record.getMessage() for record in caplog.records if record.name == "understudy.audit"]
     assert any("'guest' from '127.0.0.1': delete queue vhost='/' name='q'" in line for line in lines), lines
     assert not any("secret" in line for line in lines)
+
+
+def test_an_upstream_in_the_form_of_rabbitmq_is_kept_without_its_password() -> None:
+    pair = Pair()
+    for host in pair.hosts:
+        host.settings = {"federation": FederationSettings("leaf", {"up": PeeringLogin("ann", "x", "")}, ())}
+    pair.up()
+    there = "/api/parameters/federation-upstream/%2F/"
+
+    async def script(to: Doors) -> None:
+        value = {"uri": ["amqp://ann:hidden@hub:5673", "amqp://ann:hidden@[::1]"], "max-hops": 2}
+        assert await to.ask("PUT", f"{there}up", {"value": value}) == (201, "")
+        made = {"addresses": ["hub:5673", "[::1]:5672"], "login": "up", "vhost": "/", "protocol": "amqp"}
+        assert (await to.ask("GET", f"{there}up"))[1]["value"] == made
+        for name, uri, why in (
+            ("up", 7, "it has no URI"), ("up", "http://hub", "cannot be read"),
+            ("up", "amqp://", "no host"), ("other", "amqp://x:hidden@hub", "has no federation.logins"),
+            ("up", ["amqp://a@hub", "amqp://b@hub"], "several users"),
+        ):  # fmt: skip
+            code, said = await to.ask("PUT", there + name, {"value": {"uri": uri}})
+            assert code == 400 and why in said["reason"], said
+            assert "hidden" not in said["reason"]
+
+    visit(pair, script)
 
 
 def test_a_delayed_message_waits_at_its_exchange() -> None:

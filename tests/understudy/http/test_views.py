@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.model.statistics import KEPT, NAMES, Counts
+from broker.peer import TlsSuite
+from broker.security.authenticator import Login
+from broker.security.logins import SOURCES
 from tests.ha.client import Client
 from tests.ha.pair import Pair
+from tests.tls import Authority
 from tests.understudy.http.pair_door import Doors, doors
 
+_END = "-----END CERTIFICATE-----"
 RATE = {"rate": float}
 QUEUE_STATS = dict.fromkeys(
     (
@@ -180,6 +188,42 @@ def test_fields_and_types_are_rabbitmqs(pair: Pair) -> None:
         assert (queue["message_stats"]["publish"], queue["message_stats"]["deliver"]) == (2, 1)
 
     visit(pair, script)
+
+
+def test_a_connection_tells_of_its_tls_and_of_the_clients_certificate(pair: Pair, tmp_path: Path) -> None:
+    files = Authority(tmp_path).signed("client", common_name="ann")
+    der = ssl.PEM_cert_to_DER_cert(Path(files.certificate).read_text().split("-----END")[0] + _END)
+    connection = next(c for c in pair[0].running.broker.connections if c.user == "guest")
+    suite = TlsSuite("tlsv1.3", "any", "aes_256_gcm", "aead")
+    connection.peer = replace(connection.peer, tls=True, shown=lambda: der, suite=lambda: suite)
+
+    async def script(to: Doors) -> None:
+        _, (row,) = await to.ask("GET", "/api/connections")
+        told = ("ssl", "ssl_protocol", "ssl_key_exchange", "ssl_cipher", "ssl_hash")
+        assert [row[name] for name in told] == [True, *suite]
+        assert "CN=ann" in row["peer_cert_subject"] and "O=ca" in row["peer_cert_issuer"]
+        moment = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+        assert re.fullmatch(f"{moment} - {moment}", row["peer_cert_validity"])
+
+    visit(pair, script)
+
+
+def test_logins_are_told_by_source(pair: Pair) -> None:
+    Client("wrong", pair[0], pair.now, "guest:wrong")
+
+    async def script(to: Doors) -> None:
+        _, rows = await to.ask("GET", "/api/auth/attempts/a/source")
+        assert [row for row in rows if row["username"] != "ha"] == [{
+            "remote_address": "127.0.0.1", "username": "guest", "protocol": "amqp091", "auth_attempts": 2,
+            "auth_attempts_failed": 1, "auth_attempts_succeeded": 1,
+        }]  # fmt: skip
+        assert (await to.ask("GET", "/api/auth/attempts/none/source"))[0] == 404
+
+    visit(pair, script)
+    logins = pair[0].running.broker.logins
+    for at in range(2 * SOURCES):
+        logins.ask(Login(f"{at}" + "x" * 10_000, "", "10.0.0.1", loopback=False), lambda *told: None, 0.0)
+    assert len(logins.sources) == SOURCES and max(len(one.name) for one in logins.sources) == 80
 
 
 def test_who_browses_is_among_the_consumers_and_takes_no_part(pair: Pair) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from broker.security.logins import Attempts, Logins
 from ha.adapter.management.views.directory import cluster_name
 from ha.adapter.management.views.overview import memory, nodes, overview
 from ha.adapter.management.views.view import RowTable
@@ -26,6 +27,7 @@ def routes() -> Iterable[Route]:
         Route("GET", "/api/deprecated-features/used", _nothing, Rights.ADMINISTRATOR),
         Route("GET", "/api/auth", _auth, Rights.NOBODY),
         Route("GET", "/api/auth/attempts/{node}", _attempts, Rights.ADMINISTRATOR),
+        Route("GET", "/api/auth/attempts/{node}/source", _attempts_by_source, Rights.ADMINISTRATOR),
         Route("GET", "/api/nodes", _nodes, Rights.MONITORING),
         Route("GET", "/api/nodes/{name}", _node, Rights.MONITORING),
         Route("GET", "/api/nodes/{name}/memory", _memory, Rights.MONITORING),
@@ -62,14 +64,32 @@ async def _auth(_call: Call) -> web.Response:
 
 async def _attempts(call: Call) -> web.Response:
     """Logins since the start, by protocol."""
+    found = _logins(call).attempts
+    return web.json_response([{"protocol": name, **_counted(attempts)} for name, attempts in found.items()])
+
+
+async def _attempts_by_source(call: Call) -> web.Response:
+    """By address, user and protocol: of the newest ones."""
+    found = _logins(call).sources
+    return web.json_response([
+        {"remote_address": source.host, "username": source.name, "protocol": source.protocol,
+         **_counted(attempts)}
+        for source, attempts in found.items()
+    ])  # fmt: skip
+
+
+def _logins(call: Call) -> Logins:
     node = viewed(call)
     if call.part("node") != node.me.name:
         raise not_found(f"node {call.part('node')!a:.300}")
-    return web.json_response([
-        {"protocol": protocol, "auth_attempts": found.failed + found.succeeded,
-         "auth_attempts_failed": found.failed, "auth_attempts_succeeded": found.succeeded}
-        for protocol, found in node.broker.logins.attempts.items()
-    ])  # fmt: skip
+    return node.broker.logins
+
+
+def _counted(attempts: Attempts) -> dict[str, int]:
+    return {
+        "auth_attempts": attempts.failed + attempts.succeeded, "auth_attempts_failed": attempts.failed,
+        "auth_attempts_succeeded": attempts.succeeded,
+    }  # fmt: skip
 
 
 async def _nodes(call: Call) -> web.StreamResponse:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from cryptography.x509 import Certificate, load_der_x509_certificate
 
 from broker.amqp091.server.connection import ServerConnection
 from broker.connection import Connection
@@ -42,6 +44,35 @@ def _provided(connection: Connection) -> Any:
     return name if isinstance(name, str) else ABSENT
 
 
+def _suite(name: str) -> Column[Connection]:
+    def column(connection: Connection, view: View) -> Any:
+        suite = connection.peer.suite()
+        return None if suite is None else getattr(suite, name)
+
+    return column
+
+
+def _certificate(read: Callable[[Certificate], str]) -> Column[Connection]:
+    """Of the client's certificate; None if the listener asked for none."""
+
+    def column(connection: Connection, view: View) -> Any:
+        der = connection.certificate
+        if der is None:
+            return None
+        try:
+            return read(load_der_x509_certificate(der))
+        except ValueError:
+            return None
+
+    return column
+
+
+def _validity(certificate: Certificate) -> str:
+    """In RabbitMQ's form."""
+    ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return " - ".join(end.strftime("%Y-%m-%dT%H:%M:%SZ") for end in ends)
+
+
 def _octets(name: str) -> Column[Connection]:
     return lambda connection, view: gauge(connection.counts, OCTETS, name, view, view.octets)
 
@@ -64,9 +95,9 @@ _COLUMNS: dict[str, Column[Connection]] = {
     "host": lambda connection, view: connection.peer.local[0],
     "name": lambda connection, view: connection_name(connection),
     "node": lambda connection, view: view.name,
-    "peer_cert_issuer": lambda connection, view: None,
-    "peer_cert_subject": lambda connection, view: None,
-    "peer_cert_validity": lambda connection, view: None,
+    "peer_cert_issuer": _certificate(lambda found: found.issuer.rfc4514_string()),
+    "peer_cert_subject": _certificate(lambda found: found.subject.rfc4514_string()),
+    "peer_cert_validity": _certificate(_validity),
     "peer_host": lambda connection, view: connection.peer.host,
     "peer_port": lambda connection, view: connection.peer.port,
     "port": lambda connection, view: connection.peer.local[1],
@@ -79,10 +110,10 @@ _COLUMNS: dict[str, Column[Connection]] = {
     "send_oct_details": _octets("send_oct"),
     "send_pend": lambda connection, view: connection.unsent,
     "ssl": lambda connection, view: connection.peer.tls,
-    "ssl_cipher": lambda connection, view: None,
-    "ssl_hash": lambda connection, view: None,
-    "ssl_key_exchange": lambda connection, view: None,
-    "ssl_protocol": lambda connection, view: None,
+    "ssl_cipher": _suite("cipher"),
+    "ssl_hash": _suite("hash"),
+    "ssl_key_exchange": _suite("key_exchange"),
+    "ssl_protocol": _suite("protocol"),
     "state": _state,
     "timeout": lambda connection, view: connection.life.interval,
     "type": lambda connection, view: "network",

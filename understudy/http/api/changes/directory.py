@@ -10,10 +10,12 @@ from typing import Any
 from aiohttp import web
 
 from broker.model.vhost.directory import OPERATOR_POLICY, TOPIC_PERMISSION
+from broker.model.vhost.federation_entries import AGENT, UPSTREAM
 from broker.security.authenticator import hash_password
 from broker.security.topic_permissions import TOPICAL, topic_name
 from understudy.definitions.entries import entry_of
 from understudy.definitions.parse import UserDefinition
+from understudy.definitions.rabbit_federation import Unfit, upstream_of
 from understudy.http.answers import bad
 from understudy.http.api.changes.answered import created, delete, listing, missing, operate, put
 from understudy.http.api.changes.fields import Fields, whole
@@ -171,7 +173,13 @@ async def _put_parameter(call: Call) -> web.Response:
     value = Fields(await call.body(_LARGEST, named=False)).any("value")
     if not isinstance(value, dict):
         raise bad("value must be an object")
-    return await put(call, _component(call), call.part("vhost"), call.part("name"), value)
+    kind, vhost, name = _component(call), call.part("vhost"), call.part("name")
+    if kind == UPSTREAM and "uri" in value:
+        try:
+            value = upstream_of(vhost, name, value).value
+        except Unfit as unfit:
+            raise bad(f"upstream {name!a:.300}: {unfit}") from None
+    return await put(call, kind, vhost, name, value)
 
 
 async def _delete_parameter(call: Call) -> web.Response:
@@ -180,9 +188,7 @@ async def _delete_parameter(call: Call) -> web.Response:
     return await delete(call, _component(call), call.part("vhost"), call.part("name"))
 
 
-_COMPONENTS = {
-    "federation-upstream": "federation-upstream", "federation-agent": "federation-agent"
-}  # fmt: skip
+_COMPONENTS = {UPSTREAM: UPSTREAM, AGENT: AGENT}
 
 
 def _component(call: Call) -> str:
