@@ -186,6 +186,19 @@ def test_clients_publish(tmp_path: Path) -> None:
             assert depth(node.amqp.port) == (1, 11)[number - 1], box
 
 
+def test_a_publisher_with_numbers_goes_on_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (box,) = boxes("no-duplicates.md", "clients")
+    with serving(tmp_path / "data") as node:
+        text = box.text.replace("192.0.2.1:5672,192.0.2.2:5672", str(node.amqp))
+        for orders in (3, 5):
+            Path("orders.txt").write_text("".join(f"order {n}\n" for n in range(orders)))
+            exec(text, {})
+            assert depth(node.amqp.port) == orders
+
+
 def with_message(port: int) -> None:
     """A durable queue `orders` with one persistent message."""
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))

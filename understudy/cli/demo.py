@@ -240,6 +240,18 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+_ROWS = {
+    "published": "published",
+    "confirmed": "confirmed",
+    "received": "received, one copy for each queue",
+    "lost": "lost",
+    "duplicated": "duplicated",
+    "doubled": "duplicated in the queues",
+    "in_doubt": "in doubt",
+}
+"""Totals of the verdict, and what the demo calls them."""
+
+
 def show(console: Console, outcome: DemoOutcome, messages: int, promoter: str) -> None:
     """Print the table, the verdict and the path of the report."""
     totals: dict[str, Any] = (outcome.verdict or {}).get("totals", {})
@@ -248,15 +260,14 @@ def show(console: Console, outcome: DemoOutcome, messages: int, promoter: str) -
     table.add_column("")
     table.add_column("client kit", justify="right")
     table.add_column("plain kombu", justify="right")
-    for key in ("published", "confirmed", "received", "lost", "duplicated", "in_doubt"):
-        label = "received, one copy for each queue" if key == "received" else key.replace("_", " ")
+    for key, label in _ROWS.items():
         table.add_row(label, _count(totals.get(key)), _count(plain.get(key)))
     table.add_row("outage ms", _count(outcome.outage_ms), _count(float(plain.get("outage", 0)) * 1000))
     console.print(table)
     resent = sum(int(counts.get("resent", 0)) for counts in outcome.publishers.values())
     console.print(
         f"promotion by {promoter} {outcome.promote_ms:,.0f} ms; rejoin {outcome.rejoin_ms:,.0f} ms; "
-        f"{resent:,} messages in doubt were sent again; {outcome.seconds:.0f} s in total",
+        f"{resent:,} messages in doubt were sent again, with their numbers; {outcome.seconds:.0f} s in total",
         soft_wrap=True,
         highlight=False,
     )
