@@ -345,7 +345,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
             return NotExactlyOnce(
                 f"the broker refuses {shown(self.name)} as a new publisher: {reason}. If {numbers.path} was"
                 " there before, bring it back (no older copy), or call `resume(at=N)`, where N is the first"
-                " number that may be unconfirmed; otherwise use another name"
+                " number that may be unconfirmed (`understudy list producers` helps), or use another name"
             )
         if fences:
             self._fenced = Fenced(
