@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import kombu.entity
@@ -88,3 +89,88 @@ def test_an_error_of_given_up_gives_up(kit: Any) -> None:
         with pytest.raises(kit.ConnectFailed, match="no such flag"):
             shop.connect()
     assert len(asked) == 1
+
+
+# -- exactly once
+
+
+def drained(broker: BrokerThread, count: int, queue: str = "orders") -> list[int]:
+    """The bodies of so many messages, and of all that come soon after."""
+    with client.Consumer(str(broker.address), queue, "reader") as reader:
+        found = [int(d.body) for d in reader.deliveries(until=lambda: reader.counts.received == count)]
+        while (more := reader.receive(0.05)) is not None:
+            found.append(int(more.body))
+    return found
+
+
+def publish(shop: Any, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        assert shop.publish(b"%d" % number, "orders") == number
+
+
+def test_what_a_dead_process_was_not_sure_of_comes_once(
+    kit: Any, broker: BrokerThread, tmp_path: Path
+) -> None:
+    """The older process has 600 in doubt when the newer one begins, and is fenced."""
+    older = kit.Publisher(str(broker.address), "shop", tmp_path, exactly_once=True, window=1000)
+    assert older.resume() == 1
+    publish(older, 1, 700)
+    newer = kit.Publisher(str(broker.address), "shop", tmp_path, exactly_once=True)
+    first = newer.resume()
+    assert first <= 700
+    publish(newer, first, 900)
+    newer.flush(20)
+    assert drained(broker, 900) == list(range(1, 901))
+    for _ in range(2):
+        with pytest.raises(kit.Fenced, match=r"not go on: .*a newer process.*known from number"):
+            older.publish(b"0", "orders")
+            older.flush(20)
+    older.close()
+    newer.close()
+    with kit.Publisher(str(broker.address), "shop", tmp_path, exactly_once=True) as third:
+        assert third.next_number >= 901
+        third.publish(b"0", "orders")
+    assert drained(broker, 1) == [0]
+
+
+def test_a_lost_connection_and_refused_messages_leave_each_message_once(
+    kit: Any, broker: BrokerThread, tmp_path: Path
+) -> None:
+    small: Any = getattr(kombu.entity, "Queue")(  # noqa: B009
+        "small", durable=True, queue_arguments={"x-max-length": 2, "x-overflow": "reject-publish"}
+    )
+    with client.Publisher(str(broker.address), "declarer", declare=[small]) as declarer:
+        declarer.connect(20)
+    refused: list[int] = []
+    shop = kit.Publisher(
+        str(broker.address),
+        "shop",
+        tmp_path,
+        exactly_once=True,
+        on_nack=lambda number, *_: refused.append(number),
+    )
+    with shop:
+        for number in range(1, 401):
+            to = "small" if number % 5 == 0 else "orders"
+            assert shop.publish(b"%d" % number, to) == number
+            if number in (100, 250):
+                shop._lose()
+    fives = list(range(5, 401, 5))
+    assert drained(broker, 320) == [number for number in range(1, 401) if number % 5]
+    kept = drained(broker, 2, "small")
+    assert len(kept) == 2 and sorted(refused) == [number for number in fives if number not in kept]
+
+
+def test_a_publisher_whose_numbers_are_lost_sends_nothing(
+    kit: Any, broker: BrokerThread, tmp_path: Path
+) -> None:
+    with kit.Publisher(str(broker.address), "shop", tmp_path / "1", exactly_once=True) as shop:
+        publish(shop, 1, 3)
+    shop = kit.Publisher(str(broker.address), "shop", tmp_path / "2", exactly_once=True)
+    with pytest.raises(kit.NotExactlyOnce, match=r"as a new publisher: .*bring it back"):
+        shop.publish(b"0", "orders")
+    shop.close()
+    with kit.Publisher(str(broker.address), "shop", tmp_path / "3", exactly_once=True) as shop:
+        assert shop.resume(at=3) == 3
+        publish(shop, 3, 4)
+    assert drained(broker, 4) == [1, 2, 3, 4]
