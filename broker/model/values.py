@@ -81,8 +81,17 @@ class Need(enum.IntEnum):
     """Nothing of its own, but it still follows its predecessors on the channel."""
     APPLIED = 1
     """Every gate has applied the batch."""
-    DURABLE = 2
+    MEMORY = 2
+    """The same, of what goes to disks later: as far as `Completion.floor` lets it."""
+    OWN_DISK = 3
+    """This node has the batch on disk, and every other gate has applied it: the same."""
+    DURABLE = 4
     """Every gate has the batch on disk."""
+
+
+CONFIRM_LEVELS = {"all-disks": Need.DURABLE, "primary-disk": Need.OWN_DISK, "all-memory": Need.MEMORY}
+"""What the confirm of a persistent message may wait for, by name, the strictest first."""
+LEVEL_NAMES = {need: name for name, need in CONFIRM_LEVELS.items()}
 
 
 class Reason(enum.IntEnum):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.engine import Broker
 from broker.model.history.history import History
-from broker.model.values import Position
+from broker.model.values import CONFIRM_LEVELS, Position
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.errors import StoreError
 from broker.wall_clock import JUMP_MS
@@ -34,7 +34,7 @@ from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, I
 from ha.adapter.last_man import LastMan
 from ha.adapter.ledger_port import NullLedger
 from ha.adapter.management.questions import CONTROLLER, Questions
-from ha.adapter.management.status_view import controller_of, status_of
+from ha.adapter.management.status_view import confirm_of, confirm_words, controller_of, status_of
 from ha.adapter.mirror.mirrors import MIRROR_METHODS, QueueMirrors
 from ha.adapter.own_address import left_out
 from ha.adapter.peer_check import PeerCheck
@@ -160,6 +160,9 @@ class Node:
         self.federation = Federation(self, store)
         self.hooks.exchange_made = self.federation.exchange_made
         self.broker.gates += [store, self.core]
+        self.broker.completion.disk = store
+        if ha.brokers:
+            history.confirm = CONFIRM_LEVELS[ha.confirm]
         self._ledger = LedgerSink(ledger, store, history)
         self.last_man = LastMan(self, store, bases, persist=ha.last_man == "persist")
         self.broker.sinks += [StoreSink(store, bases), LinkSink(self), self._ledger]
@@ -332,6 +335,7 @@ class Node:
         self.federation.tick(now)
         self._questions.tick()
         self.last_man.tick(wall_ms)
+        self.broker.completion.floor = core.confirm_floor
         self.broker.end_tick(now, wall_ms)
         self.last_man.end_tick(wall_ms)
         self.mirrors.end_tick(now)
@@ -447,7 +451,8 @@ class Node:
         counts["held_channels"] = len(self.broker.holding)
         if self.settings.brokers:
             counts["last_man"] = self.last_man.status()
-        found["reason"] += self.last_man.words()
+            counts["confirm"] = confirm_of(self.core, self.vhosts)
+        found["reason"] += self.last_man.words() + confirm_words(self.core)
         return found | counts | {"alarms": self.broker.alarms}
 
     def _controller(self) -> dict[str, Any]:

@@ -13,13 +13,15 @@ from broker.model.history.record_codec import encode_record
 from broker.model.history.records import EnqueueRun, Entry, MessageId, Piece, QueueEnds, QueueMarks, Record
 from broker.model.queue.cut import held_after
 from broker.model.queue.message_run import group_runs
-from broker.model.values import Position, Scope
+from broker.model.values import Need, Position, Scope
 from broker.model.vhost.fingerprint import Frozen
+from broker.model.vhost.policies import weakest_confirm
 from broker.model.vhost.vhosts import VirtualHosts
 from ha.core.ports import DefinitionsPart, IdsByEpoch
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
+    from broker.model.vhost.directory import Directory
     from broker.store.store import Store
 
 
@@ -31,6 +33,8 @@ class PrimaryVhost:
         self._vhosts = vhosts
         self._store = store
         self._owed = owed
+        self._seen: tuple[Directory | None, int] = (None, 0)
+        self._by_policy = Need.DURABLE
 
     def position(self) -> Position:
         history = self._vhosts.history
@@ -38,6 +42,13 @@ class PrimaryVhost:
 
     def durable(self) -> Position:
         return self._store.durable
+
+    def weakest_confirm(self) -> Need:
+        history, directory = self._vhosts.history, self._vhosts.directory
+        seen = (directory, directory.generation)
+        if seen != self._seen:
+            self._seen, self._by_policy = seen, weakest_confirm(directory)
+        return min(history.confirm, self._by_policy)
 
     def definitions(self, most: int) -> Iterator[DefinitionsPart]:
         return _parts(Frozen(self._vhosts, Scope.LINK), most)

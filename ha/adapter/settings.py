@@ -56,6 +56,9 @@ class HaSettings:
     """`persist`: while no backup is in sync, the primary keeps transient messages of replicated, durable
     queues on its disk, too; `none`: it does not.
     """
+    confirm: str = "all-disks"
+    """What the confirm of a persistent message waits for, where no policy says so: `all-disks`,
+    `primary-disk` or `all-memory`."""
     ack_timeout: float = 2.0
     """A backup in sync that has not acknowledged for this long is excluded."""
     lease: float = 3.0
@@ -181,6 +184,7 @@ class HaSettings:
             register["federation.node"] = self.federated.node
         return register | {
             "ha.authority": self.authority,
+            "ha.confirm": self.confirm,
             "ha.lease": f"{self.lease:g}s",
             "ha.min_backups": str(self.min_backups),
             "ha.on_backup_loss": self.on_backup_loss,

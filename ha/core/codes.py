@@ -608,6 +608,13 @@ BACKUP_IN_SYNC = Code(
     "The backup holds every confirmed message. Confirms wait for it.",
     "Nothing.",
 )
+CONFIRM_LEVEL = Code(
+    "ha-confirm-level",
+    "confirms of persistent messages wait for {level} or more from now on, by the record",
+    "`ha.confirm` or a policy (`ha-confirm`) wants another level than before, and the authority has "
+    "committed it. Under `primary-disk` and `all-memory` a loss of power may cost confirmed messages.",
+    "Nothing, if you want that level. Else look at `ha.confirm` and at the policies.",
+)
 BACKUP_STALLS = Code(
     "ha-backup-stalls",
     "{backup} stalls while catching up",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.model.values import FOREVER, ORIGIN, Position
+from broker.model.values import FOREVER, LEVEL_NAMES, ORIGIN, Need, Position
 from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.clocks import Clocks
@@ -210,6 +210,11 @@ class HaBroker:
         if self.primary is not None:
             return self.primary.durable
         return FOREVER if self.status is Status.STANDALONE else ORIGIN
+
+    @property
+    def confirm_floor(self) -> Need:
+        """What confirms of persistent messages wait for at least, whatever less their queues ask for."""
+        return Need.DURABLE if self.primary is None else self.primary.confirm_floor
 
     def take_effects(self) -> list[Effect]:
         """What to do now, in order; drained."""
@@ -545,6 +550,8 @@ class HaBroker:
         )
         names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
         self._out.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
+        if record.confirm is not Need.DURABLE:
+            self._out.note("confirm", view=record.epoch, name=LEVEL_NAMES[record.confirm], n=0)
         self._out.do(Announce("promoted", self._me.node_id, self._me.name, attempt.how))
         return self.primary.held()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from broker.model.history.records import Entry, MessageId, Piece
 from broker.model.history.replication_id_set import ReplicationIdSet
-from broker.model.values import Position
+from broker.model.values import Need, Position
 from ha.core.record.in_sync_record import InSyncRecord
 from understudy.shared.codes import Coded
 
@@ -37,6 +37,9 @@ class PrimaryModel(Protocol):
 
     def durable(self) -> Position:
         """All up to it is on this node's disk."""
+
+    def weakest_confirm(self) -> Need:
+        """The weakest level that confirms of persistent messages are to go by, in any queue."""
 
     def definitions(self, most: int) -> Iterator[DefinitionsPart]:
         """All replicated objects as they are now, in parts of at most so many records, which are made when

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from broker.model.values import Position, Scope
+from broker.model.values import Need, Position, Scope
 from broker.peer import Peer
 from broker.security.identity import User, default_users
 from broker.settings import BrokerSettings
@@ -386,8 +386,8 @@ class Pair:
         )
         return vhost.history.position
 
-    def confirmed(self, host: Host, position: Position, *, durable: bool = True) -> bool:
-        return host.running.broker.completion.reached(position, durable)
+    def confirmed(self, host: Host, position: Position, *, need: Need = Need.DURABLE) -> bool:
+        return host.running.broker.completion.reached(position, need)
 
     def consume(self, host: Host, queue: str, count: int) -> str:
         """Get and acknowledge."""

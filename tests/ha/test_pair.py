@@ -10,6 +10,7 @@ import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, Opened
 from broker.model.octets import as_octets, as_text
+from broker.model.values import Need
 from broker.peer import Peer
 from tests.ha.pair import Host, Pair, raw
 
@@ -116,7 +117,7 @@ def test_transient_messages_survive_the_primary() -> None:
     a, b = pair.hosts
     pair.declare(a, "q")
     position = pair.publish(a, "q", "abc", persistent=False)
-    pair.until(lambda: pair.confirmed(a, position, durable=False))
+    pair.until(lambda: pair.confirmed(a, position, need=Need.APPLIED))
     pair.kill(a)
     assert pair.ask(b, "promote")["ok"]
     assert pair.contents(b, "q") == "abc"
@@ -195,7 +196,7 @@ def test_block_holds_confirms_after_a_failover_until_a_backup_joins() -> None:
     position = pair.publish(b, "q", "x")
     pair.run(8.0)
     assert not pair.confirmed(b, position)
-    assert not pair.confirmed(b, position, durable=False)
+    assert not pair.confirmed(b, position, need=Need.APPLIED)
     pair.start(a)
     pair.until(lambda: pair.confirmed(b, position))
     assert pair.contents(a, "q") == "x"
@@ -259,9 +260,11 @@ def test_what_is_for_the_disk_is_acknowledged_when_it_is_there(persistent: list[
         position = pair.publish(a, "q", "x", persistent=each)
     pair.run(0.05)
     assert [noted["reason"] for kind, noted in acks if kind == "replicated"] == ["applied"] * early
-    assert pair.confirmed(a, position, durable=False) == bool(early)
+    assert pair.confirmed(a, position, need=Need.APPLIED) == bool(early)
     pair.run(0.05)
-    assert pair.confirmed(a, position, durable=False), "a disk that takes long does not hide what is applied"
+    assert pair.confirmed(a, position, need=Need.APPLIED), (
+        "a disk that takes long does not hide what is applied"
+    )
     b.syncing = True
     pair.until(lambda: pair.confirmed(a, position))
     found = [noted["reason"] for kind, noted in acks if kind == "replicated"]

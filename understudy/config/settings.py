@@ -295,6 +295,11 @@ class HaSection(_Section):
     min_backups: int = Field(default=0, ge=0)
     """With fewer backups in sync than this, confirms wait, whatever `ha.on_backup_loss` is. Less than the
     number of `ha.brokers`. With `block` it counts as at least 1."""
+    confirm: Literal["all-disks", "primary-disk", "all-memory"] = "all-disks"
+    """What the confirm of a persistent message on a durable, replicated queue waits for. `all-disks`: the
+    disks of the primary and of all backups in sync. `primary-disk`: the disk of the primary and the memory of
+    the backups. `all-memory`: the memory of all of them; a primary without a backup in sync waits for its
+    disk. The policy key `ha-confirm` sets it for the queues that it matches. The same on all nodes."""
     last_man: Literal["none", "persist"] = "none"
     """`persist`: a primary without a backup in sync also writes transient messages of replicated, durable
     queues to disk, and their confirms wait for that. So a restart of this node alone loses none of them.

@@ -312,6 +312,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
         on_backup_loss=ha.on_backup_loss,
         min_backups=ha.min_backups,
         last_man=ha.last_man,
+        confirm=ha.confirm,
         ack_timeout=ha.ack_timeout,
         lease=ha.lease,
         backup_timeout=ha.backup_timeout,

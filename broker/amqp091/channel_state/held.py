@@ -20,14 +20,13 @@ from broker.model.values import ORIGIN, Need, Position
 class _Item:
     """One output: a confirm up to `tag`, a nack (`refused`), or `frame` and then `after()`."""
 
-    __slots__ = ("after", "durable", "frame", "position", "refused", "tag", "waits")
+    __slots__ = ("after", "frame", "need", "position", "refused", "tag")
 
     def __init__(
         self, position: Position, need: Need, tag: int, frame: bytes, after: Callable[[], None] | None
     ) -> None:
         self.position = position
-        self.waits = need is not Need.NONE
-        self.durable = need is Need.DURABLE
+        self.need = need
         self.tag = tag
         self.refused = False
         self.frame = frame
@@ -53,9 +52,7 @@ class Held:
         """Confirm publishes up to `tag` once `position` is reached as `need` demands."""
         if self._items:
             last = self._items[-1]
-            same = need is Need.NONE or (
-                last.waits and last.position == position and last.durable == (need is Need.DURABLE)
-            )
+            same = need is Need.NONE or (last.need is need and last.position == position)
             if last.tag and same and not last.refused:
                 last.tag = tag
                 return
@@ -80,7 +77,7 @@ class Held:
         after: list[Callable[[], None]] = []
         while items:
             item = items[0]
-            if item.waits and not completion.reached(item.position, item.durable):
+            if item.need is not Need.NONE and not completion.reached(item.position, item.need):
                 break
             items.popleft()
             if item.tag and not item.refused:

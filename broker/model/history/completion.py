@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.model.values import FOREVER, Position
+from broker.model.values import FOREVER, Need, Position
 
 
 class Gate(Protocol):
@@ -24,12 +24,18 @@ class Gate(Protocol):
 
 
 class Completion:
-    """The lowest watermark of a list of gates, computed on each call because gates come and go."""
+    """The lowest watermark of a list of gates, computed on each call because gates come and go.
 
-    __slots__ = ("gates",)
+    `disk`: the gate that is this node's own disk; None: there is none. `floor`: what is for the disk waits
+    for this at least, whatever less its queue asks for.
+    """
+
+    __slots__ = ("disk", "floor", "gates")
 
     def __init__(self, gates: list[Gate] | None = None) -> None:
         self.gates: list[Gate] = gates if gates is not None else []
+        self.disk: Gate | None = None
+        self.floor = Need.DURABLE
 
     @property
     def applied(self) -> Position:
@@ -41,14 +47,17 @@ class Completion:
         """All gates have everything up to here on disk; FOREVER without a gate."""
         return min((g.durable for g in self.gates), default=FOREVER)
 
-    def reached(self, position: Position, durable: bool) -> bool:
-        """Whether output that waits for `position` may leave. `durable`: it waits for disks, not only for
-        memory.
+    def reached(self, position: Position, need: Need) -> bool:
+        """Whether output that waits for `position` may leave, as far as `need` demands.
 
         (epoch, 0) is the position before the first batch of a serving epoch, so it stands for recovered or
         promoted contents. The owner of a store reports this position to it when it begins to serve. The
         position is reached once those contents are on disk.
         """
-        if durable:
+        if need is not Need.APPLIED and max(need, self.floor) is Need.DURABLE:
             return all(g.durable >= position for g in self.gates)
-        return all(g.applied >= position for g in self.gates)
+        if not all(g.applied >= position for g in self.gates):
+            return False
+        if need is Need.APPLIED or max(need, self.floor) is Need.MEMORY:
+            return True
+        return self.disk is None or self.disk.durable >= position

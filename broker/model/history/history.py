@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from broker.model.history.batch import Batch, BatchSink
 from broker.model.history.records import Dequeue, Duplicate, EnqueueRun, Record, Unrouted
 from broker.model.history.replication_id_set import to_ranges
-from broker.model.values import Position, Reason, Scope
+from broker.model.values import Need, Position, Reason, Scope
 
 DEQUEUE_LAG = 0.01
 """Seconds for which a dequeue may wait to be joined with others into a range."""
@@ -44,6 +44,7 @@ class History:
         "_gathered",
         "_hasty",
         "_records",
+        "confirm",
         "dequeue_lag",
         "epoch",
         "ledger_wanted",
@@ -58,6 +59,8 @@ class History:
         self, epoch: int = 0, *, dequeue_lag: float = DEQUEUE_LAG, ledger_wanted: bool = False
     ) -> None:
         self.dequeue_lag = dequeue_lag
+        self.confirm = Need.DURABLE
+        """What the confirm of a persistent message waits for where no policy says so."""
         self.ledger_wanted = ledger_wanted
         self.sinks: list[BatchSink] = []
         self._gathered: dict[_Gathered, list[int]] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker.errors import PreconditionFailed
-from broker.model.values import LEVELS, REPLICATE, level_of
+from broker.model.values import LEVELS, REPLICATE, Need, level_of
 
 Arguments = Mapping[str, object]
 
@@ -64,6 +64,8 @@ class QueueRules:
     it."""
     single_active: bool = False
     """Only the consumer that came first gets messages; the others wait."""
+    confirm: Need | None = None
+    """What the confirm of a persistent message waits for. None: as the node has it."""
     by_due: bool = False
     """A delay queue: the message that expires first is the next."""
 

@@ -22,6 +22,15 @@ def need_of(scope: Scope) -> Need:
     return Need.APPLIED if scope & Scope.LINK else Need.NONE
 
 
+def need_of_confirm(queue: Queue) -> Need:
+    """What the confirm of a persistent message waits for. A level below `all-disks` is for what backups hold,
+    too."""
+    need = need_of(queue.content_scope)
+    if need is not Need.DURABLE or not queue.content_scope & Scope.LINK:
+        return need
+    return queue.rules.confirm or queue.history.confirm
+
+
 _NOWHERE = Counts()
 """Of routes that nobody counts."""
 
@@ -94,7 +103,7 @@ class PublishRoute:
             (scope, transient_scope, members, [queue.uuid for queue in members])
             for (scope, transient_scope), members in by_scope.items()
         )
-        persistent = max((need_of(scope) for scope, _ in by_scope), default=Need.NONE)
+        persistent = max((need_of_confirm(queue) for queue in queues), default=Need.NONE)
         transient = max((need_of(scope) for _, scope in by_scope), default=Need.NONE)
         self.need = (transient, persistent)
 

@@ -9,6 +9,7 @@ smaller number, else the argument.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from broker.model.patterns import Matching
 from broker.model.policy import Policy
@@ -17,8 +18,9 @@ from broker.model.queue.delays.delay_queue import is_internal
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import PEERS, Exchange
+from broker.model.values import CONFIRM_LEVELS, Need
 from broker.model.vhost.directory import Directory
-from broker.model.vhost.policy_rules import ALTERNATE, QUEUE_KEYS, merged, smaller
+from broker.model.vhost.policy_rules import ALTERNATE, CONFIRM, QUEUE_KEYS, merged, smaller
 from broker.model.vhost.topology import Topology
 
 Arguments = Mapping[str, object]
@@ -39,7 +41,21 @@ def rules_under(arguments: Arguments, definition: Arguments) -> QueueRules:
             together[argument] = asked
         elif isinstance(own, int) and isinstance(asked, int):
             together[argument] = smaller(own, asked)
-    return rules_of(together)
+    rules = rules_of(together)
+    level = confirm_of(definition)
+    return rules if level is None else replace(rules, confirm=level)
+
+
+def confirm_of(definition: Arguments) -> Need | None:
+    """The confirm level of a policy definition; None if it has none."""
+    level = definition.get(CONFIRM)
+    return CONFIRM_LEVELS.get(level) if isinstance(level, str) else None
+
+
+def weakest_confirm(directory: Directory) -> Need:
+    """Of all policies, whatever queues they match."""
+    levels = (confirm_of(policy.definition) for policy in directory.policies.values())
+    return min((level for level in levels if level is not None), default=Need.DURABLE)
 
 
 def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from broker.model.patterns import PatternFault, check_pattern
 from broker.model.queue.arguments import value_fault
 from broker.model.routing.exchange import PEERS
+from broker.model.values import CONFIRM_LEVELS
 
 APPLY_TO = {
     "all": frozenset(("queues", "exchanges")),
@@ -34,6 +35,8 @@ QUEUE_KEYS = {
     "consumer-timeout": "x-consumer-timeout",
 }
 """Keys for queues, with the equivalent argument."""
+CONFIRM = "ha-confirm"
+"""The key for queues that no argument stands for: an application does not decide what its confirms mean."""
 DEAD_LETTERS = "dead-letter-exchange"
 ALTERNATE = "alternate-exchange"
 """The key for exchanges."""
@@ -65,7 +68,7 @@ LONGEST_KEY = 255
 def policy_fault(definition: Mapping[str, object]) -> str | None:
     """The first fault of a definition; None if it is valid."""
     for key, value in definition.items():
-        known = key in QUEUE_KEYS or key in EXCHANGE_KEYS or key in WITHOUT_EFFECT
+        known = key in QUEUE_KEYS or key == CONFIRM or key in EXCHANGE_KEYS or key in WITHOUT_EFFECT
         fault = _value_fault(key, value) if known else "no policy has such a key"
         fault = fault or _unportable(value)
         if fault is not None:
@@ -110,6 +113,9 @@ def _value_fault(key: str, value: object) -> str | None:
         return f"exchange '{PEERS}' is for the nodes of the pair"
     if key in QUEUE_KEYS:
         return value_fault(QUEUE_KEYS[key], value)
+    if key == CONFIRM:
+        known = isinstance(value, str) and value in CONFIRM_LEVELS
+        return None if known else f"not one of {', '.join(CONFIRM_LEVELS)}"
     if key not in EXCHANGE_KEYS:
         return None
     if not isinstance(value, str):

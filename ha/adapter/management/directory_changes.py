@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from broker.errors import AccessRefused, AmqpError
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.policy import Policy
-from broker.model.values import ROOT
+from broker.model.values import ROOT, Need
 from broker.model.vhost.directory import (
     LIMITS_NAME,
     PERMISSION,
@@ -169,7 +169,7 @@ class DirectoryChanges:
             if not node.vhosts.serving or history.epoch != owed.position.epoch:
                 owed.reply(codes.CHANGE_UNSURE.say(node=node.me.name).answer() | {"unsure": True})
             elif not node.broker.output_fenced and node.broker.completion.reached(
-                owed.position, durable=True
+                owed.position, Need.DURABLE
             ):
                 owed.reply({"ok": True, "reason": "", "changed": owed.changed, "created": owed.created})
             else:

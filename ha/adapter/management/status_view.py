@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.values import Position
+from broker.model.values import LEVEL_NAMES, Need, Position
 from broker.model.vhost.vhosts import QueueInfo, VirtualHosts
 from ha.core import codes
 from ha.core.ha_broker import HaBroker
@@ -65,6 +65,26 @@ def status_of(
             "left": {reason.ledger_name: many for reason, many in vhosts.history.left.items()},
         },
     }
+
+
+def confirm_of(core: HaBroker, vhosts: VirtualHosts) -> dict[str, Any]:
+    """What confirms of persistent messages wait for. `default`: `ha.confirm`; `least`: the weakest that a
+    confirm may go by now, None while this node does not serve; `record`: the same by the record."""
+    record, floor = core.record, core.confirm_floor
+    return {
+        "default": LEVEL_NAMES[vhosts.history.confirm],
+        "least": LEVEL_NAMES[floor] if core.primary is not None else None,
+        "record": LEVEL_NAMES[record.confirm] if record is not None else None,
+    }
+
+
+def confirm_words(core: HaBroker) -> str:
+    """For people, behind the reason of the node's state; empty where all disks are waited for."""
+    record = core.record
+    if record is None or record.confirm is Need.DURABLE:
+        return ""
+    lack = "this node's disk" if core.primary is None or record.confirm is Need.MEMORY else "a backup's disk"
+    return f"; under {LEVEL_NAMES[record.confirm]}: {lack} may lack the last confirmed messages"
 
 
 def controller_of(

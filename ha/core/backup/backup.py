@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from broker.model.values import Need
 from ha.core import codes
 from ha.core.ack_times import AckTimes
 from ha.core.backup.broker_replicator import BrokerReplicator
@@ -396,8 +397,13 @@ class Backup:
             or ack.durable != last.durable
             or ack.record != last.record
             or ack.complete != last.complete
-            or (ack.applied != last.applied and ack.applied <= ack.durable)
+            or (ack.applied != last.applied and (ack.applied <= ack.durable or self._memory_counts()))
         )
+
+    def _memory_counts(self) -> bool:
+        """Confirms of what is for the disk may wait for this node's memory only."""
+        record = self._local.record
+        return record is not None and record.confirm is not Need.DURABLE
 
     def _window_fills(self) -> bool:
         """The primary sends no more of a large message ahead than its window lets."""

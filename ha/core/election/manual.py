@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from broker.model.values import LEVEL_NAMES, Need
 from ha.core import codes
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.membership import Status
@@ -212,7 +213,7 @@ class ManualAuthority:
         if missing:
             names = ", ".join(newest.names.get(m, m[:8]) for m in missing)
             return _no(
-                codes.PROMOTE_MEMBER_SILENT.say(members=names, epoch=newest.epoch),
+                codes.PROMOTE_MEMBER_SILENT.say(members=names, epoch=newest.epoch) + _disk_lacks(newest),
                 f"start it and ask again; {IF_LOST}",
             )
         if e.incomplete:
@@ -230,7 +231,19 @@ class ManualAuthority:
                 ),
                 f"promote {latest.name}",
             )
-        return Verdict(True, "all members of the last in-sync set answer, and none has a later copy", "cold")
+        whole_story = "all members of the last in-sync set answer, and none has a later copy"
+        if newest.confirm is Need.MEMORY:
+            whole_story += "; confirms waited for no disk (all-memory), so the last of them may be on none"
+        return Verdict(True, whole_story, "cold")
+
+
+def _disk_lacks(newest: InSyncRecord) -> str:
+    """What the record's level of confirms means for the disk of a node that was started again."""
+    if newest.confirm is Need.DURABLE:
+        return ""
+    whose = "the primary's disk only" if newest.confirm is Need.OWN_DISK else "no disk"
+    name = LEVEL_NAMES[newest.confirm]
+    return f"; confirms waited for {whose} ({name}), so this node's disk may lack confirmed messages"
 
 
 def _doubt(end: LinkEnd | None, owner: str, epoch: int) -> str:

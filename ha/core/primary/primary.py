@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from broker.model.values import Position
+from broker.model.values import LEVEL_NAMES, Need, Position
 from ha.core import codes
 from ha.core.clocks import Clocks
 from ha.core.deadlines import earliest
@@ -24,6 +24,7 @@ from ha.core.errors import Broken, LinkError
 from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
 from ha.core.ports import IdsByEpoch, PrimaryModel
+from ha.core.primary.confirm_terms import ConfirmTerms
 from ha.core.primary.consistency_checkpoints import ConsistencyCheckpoints
 from ha.core.primary.contents import Contents, Place
 from ha.core.primary.feeder import Feeder
@@ -69,6 +70,7 @@ class Primary:
         self._leaving: dict[Incarnation, tuple[RemoteBackup, str]] = {}
         """To be excluded, and why; they count until that is committed."""
         self._watermark = Watermark(record.epoch)
+        self._terms = ConfirmTerms(record.confirm)
         self.had_backup = bool(record.in_sync)
         self._next_beat = now
         self._judged_at = now
@@ -85,6 +87,12 @@ class Primary:
             backup.guard = QueueGuard.of_expected(self.epoch)
             self.backups[who.node_id] = backup
         self._settle()
+
+    @property
+    def confirm_floor(self) -> Need:
+        """What confirms of persistent messages wait for at least, whatever less their queues ask for."""
+        in_sync = any(b.phase is Phase.IN_SYNC for b in self.backups.values())
+        return self._terms.floor(self._model.weakest_confirm(), in_sync=in_sync)
 
     @property
     def applied(self) -> Position:
@@ -133,6 +141,40 @@ class Primary:
         else:
             self._gone(backup, self._leaving.pop(backup.who)[1])
             self._admit_next(backup.who.node_id, now)
+        self.exclude_next(now)
+
+    def _heed_terms(self, now: float) -> None:
+        """The record says below which level nothing is confirmed: see ConfirmTerms."""
+        wanted = self._model.weakest_confirm()
+        self._move_terms(wanted)
+        if self._terms.due(wanted, self._on_disks(), now) and not self._keeper.busy:
+            record = self.record.under(wanted)
+            self._propose(record, partial(self._terms_kept, wanted), now, self._terms_deferred)
+
+    def _on_disks(self) -> Position:
+        """Up to there everything is on this node's disk, and on that of each backup that counts."""
+        return min(self._model.durable(), self.durable)
+
+    def _move_terms(self, wanted: Need) -> None:
+        """Note for the ledger from which position of this epoch on confirms go by another level."""
+        terms, before = self._terms, self._terms.level
+        if not terms.moves(wanted, self._model.position()):
+            return
+        last = terms.since if terms.level > before else self._on_disks()
+        first = last.n + 1 if last.epoch == self.epoch else 0
+        self._out.note("confirm", view=self.epoch, name=LEVEL_NAMES[terms.level], n=first)
+
+    def _terms_kept(self, level: Need, now: float) -> None:
+        """Committed, and durable here before any later effect."""
+        self._terms.granted = level
+        self._move_terms(self._model.weakest_confirm())
+        self._feeder.record(self.backups.values(), self.record)
+        self._out.log(codes.CONFIRM_LEVEL.say(level=LEVEL_NAMES[level]))
+        self.exclude_next(now)
+
+    def _terms_deferred(self, reason: str, now: float) -> None:
+        """Nothing was written. Meanwhile the stricter of the two levels holds."""
+        self._terms.not_before = now + RETRY
         self.exclude_next(now)
 
     def exclude_next(self, now: float) -> None:
@@ -436,6 +478,7 @@ class Primary:
             self.cut_checkpoint(now)
             self._checkpoints.history_checkpoint(self.backups.values())
         self._hungry, self._ticked_at = False, now
+        self._heed_terms(now)
         self.contents.end_tick()
         for backup in list(self.backups.values()):
             if backup.peer is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from broker.model.values import CONFIRM_LEVELS, LEVEL_NAMES, Need
 from ha.core.errors import LinkError
 
 EPOCH_STEP = 1 << 16
@@ -45,6 +46,9 @@ class InSyncRecord:
     in_sync: frozenset[Incarnation]
     """The backups; the owner is not among them."""
     names: Mapping[str, str] = field(default_factory=dict)
+    confirm: Need = Need.DURABLE
+    """The weakest that confirms of persistent messages have waited for: below DURABLE, disks may lack some
+    that are confirmed."""
 
     @property
     def version(self) -> RecordVersion:
@@ -70,11 +74,15 @@ class InSyncRecord:
     def excluded(self, who: Incarnation) -> InSyncRecord:
         return replace(self, revision=self.revision + 1, in_sync=self.in_sync - {who})
 
+    def under(self, confirm: Need) -> InSyncRecord:
+        """With another level of confirms."""
+        return replace(self, revision=self.revision + 1, confirm=confirm)
+
     def promoted(self, epoch: int, who: Incarnation, name: str, cluster_id: str) -> InSyncRecord:
         """The record of a new epoch: the old set less the old owner and less the new one."""
         in_sync = frozenset(i for i in self.in_sync if i.node_id not in (who.node_id, self.owner.node_id))
         names = self._names_of(in_sync) | {who.node_id: name}
-        return InSyncRecord(cluster_id, epoch, 1, who, in_sync, names)
+        return InSyncRecord(cluster_id, epoch, 1, who, in_sync, names, self.confirm)
 
     def _names_of(self, those: Iterable[Incarnation]) -> dict[str, str]:
         """No more than these: a record must not grow with every node that ever was in it."""
@@ -88,21 +96,25 @@ class InSyncRecord:
             "owner": list(self.owner),
             "in_sync": sorted(list(i) for i in self.in_sync),
             "names": dict(self.names),
+            **({} if self.confirm is Need.DURABLE else {"confirm": LEVEL_NAMES[self.confirm]}),
         }
 
 
-def first_record(cluster_id: str, epoch: int, owner: Incarnation, name: str) -> InSyncRecord:
+def first_record(
+    cluster_id: str, epoch: int, owner: Incarnation, name: str, confirm: Need = Need.DURABLE
+) -> InSyncRecord:
     """The record that a bootstrap makes: an owner, and no backup in sync."""
-    return InSyncRecord(cluster_id, epoch, 1, owner, frozenset(), {owner.node_id: name})
+    return InSyncRecord(cluster_id, epoch, 1, owner, frozenset(), {owner.node_id: name}, confirm)
 
 
 def next_record(
     old: InSyncRecord | None, how: str, epoch: int, who: Incarnation, name: str, cluster_id: str
 ) -> InSyncRecord:
-    """The record of a promotion. Only an unforced one has backups in sync."""
+    """The record of a promotion. Only an unforced one has backups in sync. What it serves may not be on its
+    disk yet, so that the level of confirms stays what it was until it is."""
     if old is not None and how == "unforced":
         return old.promoted(epoch, who, name, cluster_id)
-    return first_record(cluster_id, epoch, who, name)
+    return first_record(cluster_id, epoch, who, name, Need.DURABLE if old is None else old.confirm)
 
 
 def is_behind(held: InSyncRecord | None, own: InSyncRecord | None) -> bool:
@@ -136,6 +148,7 @@ def record_from_json(document: Any) -> InSyncRecord:
             owner=_incarnation(document["owner"]),
             in_sync=frozenset(_incarnation(i) for i in document["in_sync"]),
             names={str(k): label(v) for k, v in document.get("names", {}).items()},
+            confirm=CONFIRM_LEVELS[document.get("confirm", "all-disks")],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LinkError(f"not an in-sync record: {error}") from error

@@ -10,6 +10,7 @@ import pytest
 from broker.errors import InternalError
 from broker.model.history.records import EnqueueRun, MessageId
 from broker.model.queue.link_ids import LinkNumbers
+from broker.model.values import Need
 from broker.model.vhost.links import Interest, behind, forgo
 from broker.model.vhost.vhost import VirtualHost
 from ha.adapter.federation import agents, asking, exchange_model, interest
@@ -157,7 +158,7 @@ def taken_when_applied(patch: pytest.MonkeyPatch) -> None:
 
     def broken(self: ExchangeModel, uuid: bytes) -> MessageId:
         reached = self._node.broker.completion.reached  # type: ignore[attr-defined]
-        while self._settling and reached(self._settling[0][0], False):
+        while self._settling and reached(self._settling[0][0], Need.APPLIED):
             self._settled = self._settling.popleft()[1]
         return _at(self._settled, uuid)
 

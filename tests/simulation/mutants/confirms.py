@@ -28,8 +28,8 @@ def _release_as_applied(release: Any) -> Any:
 
 
 def _reach_the_batch_before(reached: Any) -> Any:
-    def broken(self: Completion, position: Position, durable: bool) -> Any:
-        return reached(self, position._replace(n=max(position.n - 1, 0)), durable)
+    def broken(self: Completion, position: Position, need: Need) -> Any:
+        return reached(self, position._replace(n=max(position.n - 1, 0)), need)
 
     return broken
 

@@ -173,7 +173,7 @@ class OperationDesk:
             if not broker.vhosts.serving or broker.history.epoch != owed.position.epoch:
                 owed.reply(self._unsure())
             elif not broker.output_fenced and (
-                need is Need.NONE or broker.completion.reached(owed.position, durable=need is Need.DURABLE)
+                need is Need.NONE or broker.completion.reached(owed.position, need)
             ):
                 owed.reply({"ok": True, "reason": "", **answer})
             else:

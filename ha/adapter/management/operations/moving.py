@@ -110,7 +110,7 @@ class _Moving:
         """Whether disks and backups have taken all batches but the last ones, so that a long move does not
         run away from them."""
         positions, completion = self._positions, self._broker.completion
-        while positions and completion.reached(positions[0], durable=False):
+        while positions and completion.reached(positions[0], Need.APPLIED):
             positions.popleft()
         return len(positions) < AHEAD
 

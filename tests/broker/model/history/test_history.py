@@ -9,7 +9,7 @@ import pytest
 from broker.model.history.completion import Completion
 from broker.model.history.history import History
 from broker.model.history.records import Dequeue, EnqueueRun, Envelope, QueueDelete
-from broker.model.values import FOREVER, Position, Reason, Scope
+from broker.model.values import FOREVER, Need, Position, Reason, Scope
 from tests.broker.model.helpers import Recorder
 
 Q = b"q" * 16
@@ -94,20 +94,40 @@ class FixedGate:
 
 def test_completion_is_the_lowest_of_all_gates() -> None:
     completion = Completion()
-    assert completion.reached(Position(1, 10), True)
+    assert completion.reached(Position(1, 10), Need.DURABLE)
     store = FixedGate(FOREVER, Position(1, 5))
     backup = FixedGate(Position(1, 7), Position(1, 3))
     completion.gates += [store, backup]
     assert (completion.applied, completion.durable) == ((1, 7), (1, 3))
-    assert completion.reached(Position(1, 7), False)
-    assert not completion.reached(Position(1, 8), False)
-    assert completion.reached(Position(1, 3), True)
-    assert not completion.reached(Position(1, 4), True)
+    assert completion.reached(Position(1, 7), Need.APPLIED)
+    assert not completion.reached(Position(1, 8), Need.APPLIED)
+    assert completion.reached(Position(1, 3), Need.DURABLE)
+    assert not completion.reached(Position(1, 4), Need.DURABLE)
     completion.gates.remove(backup)
-    assert completion.reached(Position(1, 5), True)
-    assert not completion.reached(Position(2, 1), True)
+    assert completion.reached(Position(1, 5), Need.DURABLE)
+    assert not completion.reached(Position(2, 1), Need.DURABLE)
     assert not completion.reached(
-        Position(2, 0), True
+        Position(2, 0), Need.DURABLE
     )  # what was promoted is on disk only once the gate says so
     store.durable = Position(2, 0)
-    assert completion.reached(Position(2, 0), True)
+    assert completion.reached(Position(2, 0), Need.DURABLE)
+
+
+def test_a_confirm_level_counts_as_far_as_the_floor_lets_it() -> None:
+    completion = Completion()
+    store = FixedGate(FOREVER, Position(1, 5))
+    backup = FixedGate(Position(1, 7), Position(1, 3))
+    completion.gates += [store, backup]
+    completion.disk = store
+
+    def upto(need: Need) -> int:
+        return max(n for n in range(9) if completion.reached(Position(1, n), need))
+
+    needs = [Need.APPLIED, Need.MEMORY, Need.OWN_DISK, Need.DURABLE]
+    assert [upto(need) for need in needs] == [7, 3, 3, 3]
+    completion.floor = Need.OWN_DISK
+    assert [upto(need) for need in needs] == [7, 5, 5, 3]
+    completion.floor = Need.MEMORY
+    assert [upto(need) for need in needs] == [7, 7, 5, 3]
+    backup.applied = Position(1, 4)
+    assert [upto(need) for need in needs] == [4, 4, 4, 3]
