@@ -56,7 +56,7 @@ from tests.simulation.clients.rule_user import RuleUser
 from tests.simulation.clients.shifter import Shifter
 from tests.simulation.clients.workload import Publisher
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.inspection import entries, keeps_transient, queues_of
+from tests.simulation.harness.inspection import RecordOnDisk, entries, keeps_transient, queues_of
 from tests.simulation.harness.journal import Journal
 from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Address
@@ -145,6 +145,8 @@ class Checkers:
         """The life in which each last said that transient messages are on its disk."""
         self._kept: set[str] = set()
         """The names of those that had transient messages on disk when they died last."""
+        self._unsettled: set[int] = set()
+        """Epochs whose primary died before all that it began with was on its disk."""
 
     def started(self, machine: Machine) -> None:
         self.records.started(machine)
@@ -169,6 +171,16 @@ class Checkers:
         if self.journal.binding:
             self.cold_starts.killed(machine)
         (self._kept.add if keeps_transient(machine) else self._kept.discard)(machine.name)
+        epoch = machine.running.core.epoch
+        if machine.role() in SERVING and machine.store is not None and machine.store.durable < (epoch, 0):
+            self._unsettled.add(epoch)
+
+    def _lags(self, record: RecordOnDisk) -> bool:
+        """May what was confirmed under that record be on no disk of its members? Under `primary-disk` it is
+        on the primary's, once that has had the time to write what it began with."""
+        if record.confirm == "primary-disk":
+            return record.epoch in self._unsettled
+        return record.confirm == "all-memory"
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
         self._reader.output(machine, connection, data)
@@ -339,7 +351,9 @@ class Checkers:
         self.events.promoted(promotion)
         if how == "cold":
             kept = promotion.machine.name in self._kept
-            self.journal.cold_start(kept=kept)
+            lagging = promotion.before is not None and self._lags(promotion.before)
+            self.journal.cold_start(kept=kept, lagging=lagging)
+            self.counts["cold starts whose disks may lack what was confirmed"] += lagging
             self.counts["cold starts with transient messages on disk"] += kept
         self.transactions.look(promotion.machine)
         self.shifts.look(promotion.machine)

@@ -174,6 +174,8 @@ class RecordOnDisk:
     in_sync: frozenset[Who]
     incomplete: bool = False
     """The node that keeps it was changing its copy."""
+    confirm: str = "all-disks"
+    """The weakest level by which anything is confirmed."""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -189,6 +191,7 @@ def record_of(body: dict[str, Any]) -> RecordOnDisk:
     return RecordOnDisk(
         int(body["epoch"]), int(body["revision"]), (str(owner[0]), int(owner[1])),
         frozenset((str(n), int(i)) for n, i in body["in_sync"]), bool(body.get("incomplete", False)),
+        str(body.get("confirm", "all-disks")),
     )  # fmt: skip
 
 

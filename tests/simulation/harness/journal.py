@@ -184,6 +184,8 @@ class Journal:
         self.memory_lost = self.unkept_lost = -1.0
         """The second: with transient messages of durable queues, too."""
         """When a cold start last served what disks had: all that was in memory only may be gone."""
+        self.disk_lost = -1.0
+        """The same of what was persistent, too: the last of what was confirmed may have been on no disk."""
         self.forced_until = -1.0
         """Nothing is promised of what was sent, or acked, until then: a promotion was forced, and the nodes
         were not whole again. While they are not yet, infinite."""
@@ -260,10 +262,12 @@ class Journal:
         self._unsettled = [m for m in self._unsettled if any(self.must_hold(q, m) for q in m.certain)]
         return self._unsettled
 
-    def cold_start(self, *, kept: bool = False) -> None:
+    def cold_start(self, *, kept: bool = False, lagging: bool = False) -> None:
         """From now on only what disks had is served: the rest may be gone. `kept`: that disk had what is
-        transient in durable queues."""
+        transient in durable queues. `lagging`: disks may lack what was confirmed."""
         self.memory_lost = self.clock.now
+        if lagging:
+            self.disk_lost = self.clock.now
         if not kept:
             self.unkept_lost = self.clock.now
         for thing, known in self.definitions.items():
@@ -294,7 +298,7 @@ class Journal:
 
     def lasting(self, message: Message, queue: str) -> bool:
         """Does it survive on a disk alone?"""
-        return message.persistent and self.topology.durable(queue)
+        return message.persistent and self.topology.durable(queue) and message.last_sent > self.disk_lost
 
     def voided(self, message: Message, queue: str) -> bool:
         """May a purge or a delete have taken `message` from `queue`?"""

@@ -48,6 +48,8 @@ UNSEEN = 1 / 3
 """Of the seeds of `pair`, also with a witness, the part in which a primary ends that no client sees."""
 FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
+WEAK_CONFIRMS = 1 / 5
+"""Part of the seeds in which confirms of persistent messages do not always wait for all disks."""
 SPOILT_COPIES = 1 / 10
 """Of those whose consistency checkpoints come to every queue soon, the part in which a copy differs."""
 HOURS_APART = 4 / 5
@@ -278,6 +280,10 @@ class Plan:
     """Seconds between two looks of an operator at the nodes; 0: nobody looks."""
     networks: int = 1
     """Between the nodes: each has an address in each."""
+    confirm: str = "all-disks"
+    """`ha.confirm`: what the confirm of a persistent message waits for."""
+    levels: float = 0.0
+    """Seconds between two changes of a policy with `ha-confirm`, about; 0: there is none."""
     last_man: str = "none"
     """`persist`: a primary alone has transient messages on its disk; or `none`."""
 
@@ -373,6 +379,9 @@ def draw_plan(seed: int) -> Plan:
     )
     plan = _taking_turns(plan, Random(f"{seed}/single active"))
     plan = replace(plan, last_man=Random(f"{seed}/last man").choice(("none", "persist")))
+    levels = Random(f"{seed}/confirm levels")
+    if levels.random() < WEAK_CONFIRMS:
+        plan = _confirmed_early(plan, levels)
     plan = replace(plan, machines=_uptimes(Random(f"{seed}/uptimes"), plan.machines))
     if len(rules) > len(ruled):
         plan = replace(plan, machines=_wall_clocks(Random(f"{seed}/wall clocks"), plan.machines))
@@ -387,6 +396,15 @@ def draw_plan(seed: int) -> Plan:
         plan = _watched(plan, Random(f"{seed}/orders"))
     force = Random(f"{seed}/force")
     return _forced(plan, force) if force.random() < FORCED else plan
+
+
+def _confirmed_early(plan: Plan, rng: Random) -> Plan:
+    """By the setting, or by a policy that comes and goes. Without those who count on a commit whenever all
+    nodes have lost their memory."""
+    plan = replace(plan, movers=(), shifters=())
+    if rng.random() < 0.5:
+        return replace(plan, confirm=rng.choice(("primary-disk", "all-memory")))
+    return replace(plan, levels=rng.choice((0.02, 0.2)))
 
 
 def _forced(plan: Plan, rng: Random) -> Plan:

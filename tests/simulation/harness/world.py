@@ -21,6 +21,7 @@ from tests.simulation.checkers.copies.compared import AGAIN
 from tests.simulation.clients.actors import Actor, Surroundings
 from tests.simulation.clients.churner import Churner
 from tests.simulation.clients.governor import Governor
+from tests.simulation.clients.leveller import Leveller
 from tests.simulation.clients.mover import Mover
 from tests.simulation.clients.poller import Poller
 from tests.simulation.clients.registrar import Registrar
@@ -137,6 +138,9 @@ class World:
             self.operator = Operator(self.clock, self.network, rng, plan.operator, self.machines)
         rng = plan.random("registrar")
         self.registrar = Registrar(self.clock, self.network, rng, plan.registrar, self.machines)
+        self.leveller = Leveller(
+            self.clock, self.network, plan.random("leveller"), plan.levels, self.machines
+        )
         self.copies = Copies(self.clock, self.machines, self.register)
         self._grants = {name: plan.random(f"grants/{name}") for name in (*self.publishers, *self.movers)}
         self.checkers = Checkers(
@@ -241,6 +245,7 @@ class World:
             actor.start()
         self.grant()
         self.registrar.start()
+        self.leveller.start()
         self._cuts = [
             ClientCuts(self.clock, self.plan.random(f"cuts/{actor.name}"), actor) for actor in self.actors
         ]
@@ -277,10 +282,10 @@ class World:
         asking += [*self.rule_users, *self.shifters]
         for actor in asking:
             actor.finishing = True
-        self.registrar.finishing = True
+        self.registrar.finishing = self.leveller.finishing = True
         self._until(
             QUIET_LIMIT,
-            lambda: self.registrar.finished and all(a.finished for a in asking),
+            lambda: self.registrar.finished and self.leveller.finished and all(a.finished for a in asking),
             "every publisher to have its confirms, and every transaction its end",
         )
         for actor in asking + self.consumers:
@@ -448,7 +453,7 @@ def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:
         routes=[[at, _second(at)] for at in addresses] if plan.networks > 1 else [],
         authority="pair" if witnessed else plan.authority,
         witness=Witness.place(plan.register.lease) if witnessed else None, on_backup_loss=plan.on_backup_loss,
-        min_backups=plan.min_backups, last_man=plan.last_man,
+        min_backups=plan.min_backups, last_man=plan.last_man, confirm=plan.confirm,
         ack_timeout=timing.ack_timeout, lease=timing.lease,
         backup_timeout=timing.backup_timeout, dequeue_lag=timing.dequeue_lag,
         reconnect_grace=timing.reconnect_grace, failover_timeout=plan.register.lease,

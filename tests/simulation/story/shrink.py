@@ -17,7 +17,7 @@ from tests.simulation.harness.plan import Plan
 from tests.simulation.harness.runner import Outcome, run_plan
 
 MOST_RUNS, MOST_SECONDS = 600, 60.0
-WORDS = {"on_backup_loss": "continue", "authority": "manual", "last_man": "none"}
+WORDS = {"on_backup_loss": "continue", "authority": "manual", "last_man": "none", "confirm": "all-disks"}
 """What is plainer than anything else there."""
 TINY = 0.002
 """Seconds, and chances, that are not halved any more."""

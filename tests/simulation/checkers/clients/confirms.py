@@ -61,6 +61,7 @@ class Confirms2and3and5:
 
     def _check(self, primary: Machine, messages: list[Message]) -> None:
         copies, died = self.copies(primary)
+        record = self._record(primary)
         last = messages[-1]
         for message in (last, *messages[:-1]):
             queues = self.journal.must_hold_in(message)
@@ -69,7 +70,7 @@ class Confirms2and3and5:
                 if died is not None and message.last_sent > died:
                     raise Violation(3, f"{message.key} is confirmed, and a dead backup is not excluded yet")
                 for copy in copies:
-                    why = self.lacks(copy, queue, message)
+                    why = self.lacks(copy, queue, message, disk=on_disk(record, primary=copy is primary))
                     if why:
                         raise Violation(
                             number, f"{primary.name} confirms {message.key} (tag of {last.key}), and "
@@ -94,15 +95,23 @@ class Confirms2and3and5:
             return self.records.truth()
         return self.records.of(primary)
 
-    def lacks(self, copy: Machine, queue: str, message: Message) -> str:
-        """What is missing there, or nothing."""
+    def lacks(self, copy: Machine, queue: str, message: Message, *, disk: bool) -> str:
+        """What is missing there, or nothing. `disk`: what is persistent must be on its disk."""
         holdings = self.holdings[copy.name]
         if not holdings.in_memory(queue, message.key):
             return "lacks it in"
         stored = (message.persistent or keeps_transient(copy)) and self.journal.topology.durable(queue)
-        if stored and not holdings.disk.has(message.key):
+        if disk and stored and not holdings.disk.has(message.key):
             return "has it not yet on disk, of"
         return ""
+
+
+def on_disk(record: RecordOnDisk | None, *, primary: bool) -> bool:
+    """Must the primary, or a backup, have on its disk what is confirmed? By the level in the record: it is
+    there before the first confirm that goes by it. A primary alone has no other copy."""
+    if record is None or record.confirm == "all-disks":
+        return True
+    return primary and (record.confirm == "primary-disk" or not record.in_sync)
 
 
 class Record4:
@@ -131,7 +140,7 @@ class Record4:
         for message in self.journal.unsettled():
             for queue in self.journal.must_hold_in(message):
                 for copy in copies:
-                    why = self.confirms.lacks(copy, queue, message)
+                    why = self.confirms.lacks(copy, queue, message, disk=on_disk(record, primary=False))
                     if why:
                         raise Violation(
                             4, f"{copy.name} is in the record of epoch {record.epoch}, and {why} {queue} the "

@@ -135,9 +135,13 @@ class Ledgers29:
             raise Violation(29, f"{_text(min(twice))} is present on {primary.name}, which has dequeued it")
         for one in sorted(enqueued - dequeued - present - quarantined):
             key, lasting, at = self._confirmed.get(one, ("", False, -1.0))
-            if key and at > self.journal.forced_until and (lasting or at > self.journal.memory_lost):
+            if key and at > self.journal.forced_until and self._survives(lasting, at):
                 raise Violation(29, f"{_text(one)}, confirmed as {key}, is in no column of the ledgers")
         self.ids += len(enqueued)
+
+    def _survives(self, lasting: bool, at: float) -> bool:
+        """What was confirmed at that time."""
+        return at > (self.journal.disk_lost if lasting else self.journal.memory_lost)
 
 
 def _once(what: str, ids: list[Id]) -> set[Id]:

@@ -178,7 +178,8 @@ class Rules18:
         if message.sent[-1] <= self.journal.forced_until:
             return
         lasting = message.persistent and user.plan.durable
-        if not lasting and self.journal.memory_lost >= message.sent[0]:
+        lost = self.journal.disk_lost if lasting else self.journal.memory_lost
+        if lost >= message.sent[0]:
             return
         plan, name = user.plan, f"{user.name}:{message.number}"
         if plan.dead_letters and not plan.cycle:
