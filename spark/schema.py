@@ -85,8 +85,8 @@ MARKING_KINDS = (QUEUE_KINDS | PRODUCER_KINDS) - {"quarantine"}
 """Kinds of which pruned ledgers keep only the highest ids and tags. Quarantine records are kept whole."""
 
 STATE_KINDS = (
-    "open", "definition", "promote", "demote", "insync", "link", "seal", "pruned", "chain", "span",
-    "malformed", "version",
+    "open", "definition", "promote", "demote", "insync", "confirm_level", "link", "seal", "pruned", "chain",
+    "span", "malformed", "version",
 )  # fmt: skip
 """Kinds with few events, which the driver collects to judge the ledgers themselves."""
 

@@ -551,7 +551,7 @@ class HaBroker:
         names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
         self._out.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
         if record.confirm is not Need.DURABLE:
-            self._out.note("confirm", view=record.epoch, name=LEVEL_NAMES[record.confirm], n=0)
+            self._out.note("confirm_level", view=record.epoch, name=LEVEL_NAMES[record.confirm], n=0)
         self._out.do(Announce("promoted", self._me.node_id, self._me.name, attempt.how))
         return self.primary.held()
 

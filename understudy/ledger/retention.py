@@ -37,7 +37,7 @@ from understudy.ledger.segments import (
 from understudy.ledger.writer import SCHEMA_VERSION
 from understudy.shared.file_errors import named
 
-_STATE = frozenset({"open", "promote", "demote", "insync", "quarantine", "seal"})
+_STATE = frozenset({"open", "promote", "demote", "insync", "confirm_level", "quarantine", "seal"})
 """Kinds that are always kept: they are few, and later records cannot be judged without them."""
 _RUNS = frozenset({"enqueue", "backup_enqueue"})
 """Kinds whose range is a range of ids. `pfirst` is the tag of the first id."""

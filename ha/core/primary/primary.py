@@ -162,7 +162,7 @@ class Primary:
             return
         last = terms.since if terms.level > before else self._on_disks()
         first = last.n + 1 if last.epoch == self.epoch else 0
-        self._out.note("confirm", view=self.epoch, name=LEVEL_NAMES[terms.level], n=first)
+        self._out.note("confirm_level", view=self.epoch, name=LEVEL_NAMES[terms.level], n=first)
 
     def _terms_kept(self, level: Need, now: float) -> None:
         """Committed, and durable here before any later effect."""

@@ -123,7 +123,37 @@ def unacknowledged(ledgers: LedgerState, noted: Iterable[Mapping[str, Any]]) -> 
             own = Stay(promotion.epoch, promotion.node, promotion.node, 0, end, None)
             lacks = _lacks(own, spans, disk=True)
             out += [replace(lack, beyond=False) for lack in lacks]
-    return out
+    return [part for lack in out for part in _beside(lack, early(ledgers, lack))]
+
+
+def early(ledgers: LedgerState, lack: Lack) -> list[Span]:
+    """The positions that confirms did not wait for there: by a level below `all-disks` for the disks of
+    backups, by `all-memory` for that of the primary, too."""
+    if not lack.disk:
+        return []
+    least = 2 if lack.node == lack.owner else 1
+    spans: list[Span] = []
+    since: int | None = None
+    changes = [c for c in ledgers.levels if (c.view, c.node) == (lack.view, lack.owner)]
+    for change in sorted(changes, key=lambda c: (c.incarnation, c.wseq)):
+        if change.level >= least:
+            since = change.n if since is None else min(since, change.n)
+        elif since is not None:
+            spans.append((since, change.n - 1))
+            since = None
+    return spans if since is None else [*spans, (since, FOREVER)]
+
+
+def _beside(lack: Lack, spans: Sequence[Span]) -> list[Lack]:
+    """The parts of a lack that are in none of the spans."""
+    parts, due = [], lack.n_first
+    for first, last in sorted(spans):
+        if first > due:
+            parts.append(replace(lack, n_first=due, n_last=min(first - 1, lack.n_last)))
+        due = max(due, last + 1)
+        if due > lack.n_last:
+            return [part for part in parts if part.n_first <= part.n_last]
+    return [*parts, replace(lack, n_first=due)]
 
 
 def _lacks(stay: Stay, spans: Sequence[Span], *, disk: bool) -> list[Lack]:

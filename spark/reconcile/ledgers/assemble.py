@@ -12,7 +12,16 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from spark.reconcile.ledgers.ends import ENDLESS, let_outlived_go, name_ends, stem, until
-from spark.reconcile.ledgers.state import STANDALONE, Hole, LedgerState, Promotion, SyncChange, Writer
+from spark.reconcile.ledgers.state import (
+    LEVELS,
+    STANDALONE,
+    Hole,
+    LedgerState,
+    LevelChange,
+    Promotion,
+    SyncChange,
+    Writer,
+)
 from spark.schema import NOT_PARQUET, PRUNED_NAME
 
 NO_PRODUCER = "there is no ledger of a producer, so the confirmed messages are unknown"
@@ -125,6 +134,14 @@ def _enter_change(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     ledgers.members |= {*names, change.peer} - {""}
 
 
+def _enter_level(ledgers: LedgerState, writer: Writer, event: Event) -> None:
+    if (name := _str(event, "name")) not in LEVELS:
+        ledgers.missing.append(f"{writer.name} confirms by a level that this job does not know: {name:.40}")
+        return
+    at = _int(event, "view"), *writer.process, _int(event, "wseq")
+    ledgers.levels.append(LevelChange(*at, LEVELS.index(name), _int(event, "n")))
+
+
 def _enter_span(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     begin, end, view, kind = (
         _int(event, "ts_us"), _int(event, "ts_last_us"), _int(event, "view"), _str(event, "name")
@@ -155,6 +172,7 @@ _ENTER: dict[str, Callable[[LedgerState, Writer, Event], None]] = {
     "promote": _enter_promotion,
     "demote": _enter_demotion,
     "insync": _enter_change,
+    "confirm_level": _enter_level,
     "link": _enter_link,
 }
 """Handlers by kind of event."""

@@ -95,6 +95,22 @@ class SyncChange:
     """The position from which the change applies."""
 
 
+LEVELS = ("all-disks", "primary-disk", "all-memory")
+"""What confirms of persistent messages wait for, the strictest first."""
+
+
+@dataclass(slots=True, frozen=True)
+class LevelChange:
+    """From position `n` of epoch `view` on, confirms wait for LEVELS[level] at least."""
+
+    view: int
+    node: str
+    incarnation: int
+    wseq: int
+    level: int
+    n: int
+
+
 @dataclass(slots=True, frozen=True)
 class Hole:
     """Missing records first..last (by `wseq`) of a process. `kind`: `gap` or `torn-tail`."""
@@ -116,6 +132,7 @@ class LedgerState:
     writers: dict[Process, Writer] = field(default_factory=dict)
     promotions: list[Promotion] = field(default_factory=list)
     changes: list[SyncChange] = field(default_factory=list)
+    levels: list[LevelChange] = field(default_factory=list)
     queue_names: dict[str, str] = field(default_factory=dict)
     definers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Queue UUID -> brokers that know the queue."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spark.reconcile.ledgers.federation import Link, Net
+from spark.reconcile.ledgers.state import LEVELS
 from spark.reconcile.verdict.result import HOPS, NOT_PROVABLE, PROVEN, VIOLATED, VIOLATION, link_of
 
 Answer = dict[str, Any]
@@ -36,9 +37,12 @@ def joined(answers: Sequence[Answer], timeline: Mapping[str, Any]) -> Answer:
     out["totals"] = _sums([answer["totals"] for answer in answers])
     for name in ("outage_ms", "pruned_until_us"):
         out[name] = max((answer[name] for answer in answers if answer[name] is not None), default=None)
+    level = max(LEVELS.index(answer["confirm_level"]) for answer in answers)
+    out["confirm_level"] = LEVELS[level]
     if out["verdict"] == PROVEN:
         confirmed, many = out["totals"]["confirmed"], len(answers)
-        out["sentence"] = f"Proven: none of the {confirmed:,} confirmed messages of {many} nodes was lost."
+        proven = f"Proven under {LEVELS[level]}" if level else "Proven"
+        out["sentence"] = f"{proven}: none of the {confirmed:,} confirmed messages of {many} nodes was lost."
     return out
 
 

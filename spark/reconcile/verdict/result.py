@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spark.reconcile.ledgers.federation import origin
-from spark.reconcile.ledgers.state import Hole, LedgerState, Writer
+from spark.reconcile.ledgers.state import LEVELS, Hole, LedgerState, Writer
 
 PROVEN, VIOLATED, NOT_PROVABLE = "proven", "violated", "not provable"
 
@@ -232,6 +232,7 @@ def result(ledgers: LedgerState, numbers: Numbers, files: Mapping[str, Any]) -> 
         "verdict": verdict,
         "sentence": _headline(verdict, totals, violated, missing, ledgers) + _begin(ledgers),
         "missing": missing,
+        "confirm_level": LEVELS[weakest(ledgers)],
         "pruned_until_us": ledgers.pruned_us or None,
         "totals": totals,
         "outage_ms": max(outages, default=None),
@@ -389,12 +390,26 @@ def _headline(
     confirmed = f"{totals['confirmed']:,} confirmed messages"
     if verdict == PROVEN:
         resolved = f", {totals['in_doubt']:,} never confirmed" if totals["in_doubt"] else ""
-        return f"Proven: none of the {confirmed} was lost{resolved}."
+        under = f" under {LEVELS[level]}" if (level := weakest(ledgers)) else ""
+        return f"Proven{under}: none of the {confirmed} was lost{resolved}."
     if verdict == VIOLATED:
         more = f" (and {len(violated) - 1} more findings)" if len(violated) > 1 else ""
-        return f"Violated: {_sentence(violated[0], ledgers)}{more}."
+        return f"Violated: {_sentence(violated[0], ledgers)}{more}.{_risk(ledgers)}"
     more = f" (and {len(missing) - 1} more reasons)" if len(missing) > 1 else ""
     return f"Not provable: {missing[0]}{more}."
+
+
+def weakest(ledgers: LedgerState) -> int:
+    """The weakest level by which anything was confirmed, as a place in LEVELS."""
+    return max((change.level for change in ledgers.levels), default=0)
+
+
+def _risk(ledgers: LedgerState) -> str:
+    """What a level below `all-disks` may have cost, as a sentence."""
+    if not (level := weakest(ledgers)):
+        return ""
+    whose = "disks" if level > 1 else "the disks of backups"
+    return f" Confirms did not wait for {whose} ({LEVELS[level]}): a loss of power may cost such messages."
 
 
 def _begin(ledgers: LedgerState) -> str:

@@ -48,7 +48,7 @@ def levels(host: Host) -> dict[str, Any]:
 
 
 def noted(host: Host) -> list[tuple[str, int]]:
-    return [(fields["name"], fields["n"]) for kind, fields in host.ledger.kinds if kind == "confirm"]
+    return [(fields["name"], fields["n"]) for kind, fields in host.ledger.kinds if kind == "confirm_level"]
 
 
 def test_primary_disk_waits_for_the_disk_of_the_primary_alone() -> None:
