@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.model.values import FOREVER, LEVEL_NAMES, ORIGIN, Need, Position
+from broker.model.values import FOREVER, ORIGIN, Need, Position
 from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.clocks import Clocks
@@ -45,7 +45,7 @@ from ha.core.ports import PrimaryModel, ReplicaModel
 from ha.core.primary.primary import Primary
 from ha.core.primary.standing import wanted_words
 from ha.core.record.authority import Authority
-from ha.core.record.in_sync_record import InSyncRecord
+from ha.core.record.in_sync_record import ALL_DISKS, InSyncRecord
 from ha.core.record.lease import FOR_EVER
 from ha.core.record.lineage import Lineage
 from ha.core.record.local_record import LocalRecord
@@ -550,8 +550,8 @@ class HaBroker:
         )
         names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
         self._out.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
-        if record.confirm is not Need.DURABLE:
-            self._out.note("confirm_level", view=record.epoch, name=LEVEL_NAMES[record.confirm], n=0)
+        if record.confirm != ALL_DISKS:
+            self._out.note("confirm_level", view=record.epoch, name=record.confirm, n=0)
         self._out.do(Announce("promoted", self._me.node_id, self._me.name, attempt.how))
         return self.primary.held()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.values import LEVEL_NAMES, Need, Position
+from broker.model.values import LEVEL_NAMES, Position
 from broker.model.vhost.vhosts import QueueInfo, VirtualHosts
 from ha.core import codes
 from ha.core.ha_broker import HaBroker
 from ha.core.membership import Member, Status
+from ha.core.record.in_sync_record import ALL_DISKS, ALL_MEMORY
 from ha.core.role import OwnIdentity
 from ha.core.wire.link import VERSION
 from understudy.shared.codes import Coded
@@ -74,17 +75,17 @@ def confirm_of(core: HaBroker, vhosts: VirtualHosts) -> dict[str, Any]:
     return {
         "default": LEVEL_NAMES[vhosts.history.confirm],
         "least": LEVEL_NAMES[floor] if core.primary is not None else None,
-        "record": LEVEL_NAMES[record.confirm] if record is not None else None,
+        "record": record.confirm if record is not None else None,
     }
 
 
 def confirm_words(core: HaBroker) -> str:
     """For people, behind the reason of the node's state; empty where all disks are waited for."""
     record = core.record
-    if record is None or record.confirm is Need.DURABLE:
+    if record is None or record.confirm == ALL_DISKS:
         return ""
-    lack = "this node's disk" if core.primary is None or record.confirm is Need.MEMORY else "a backup's disk"
-    return f"; under {LEVEL_NAMES[record.confirm]}: {lack} may lack the last confirmed messages"
+    lack = "this node's disk" if core.primary is None or record.confirm == ALL_MEMORY else "a backup's disk"
+    return f"; under {record.confirm}: {lack} may lack the last confirmed messages"
 
 
 def controller_of(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from broker.model.values import Need
 from ha.core import codes
 from ha.core.ack_times import AckTimes
 from ha.core.backup.broker_replicator import BrokerReplicator
@@ -23,7 +22,13 @@ from ha.core.membership import Membership, Status
 from ha.core.outbox import Outbox
 from ha.core.ports import BadEvent, ReplicaModel
 from ha.core.primary.consistency_checkpoints import digest_of, note_checkpoint, parse_checkpoint
-from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, record_from_json, refuse_unfounded
+from ha.core.record.in_sync_record import (
+    ALL_DISKS,
+    InSyncRecord,
+    RecordVersion,
+    record_from_json,
+    refuse_unfounded,
+)
 from ha.core.record.link_end import LinkEnd
 from ha.core.record.local_record import LocalRecord
 from ha.core.role import OwnIdentity
@@ -403,7 +408,7 @@ class Backup:
     def _memory_counts(self) -> bool:
         """Confirms of what is for the disk may wait for this node's memory only."""
         record = self._local.record
-        return record is not None and record.confirm is not Need.DURABLE
+        return record is not None and record.confirm != ALL_DISKS
 
     def _window_fills(self) -> bool:
         """The primary sends no more of a large message ahead than its window lets."""

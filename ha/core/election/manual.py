@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.model.values import LEVEL_NAMES, Need
 from ha.core import codes
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.membership import Status
 from ha.core.record.authority import Evidence, PeerAnswer, Verdict
-from ha.core.record.in_sync_record import EPOCH_STEP, Incarnation, InSyncRecord, RecordVersion
+from ha.core.record.in_sync_record import (
+    ALL_DISKS,
+    ALL_MEMORY,
+    EPOCH_STEP,
+    PRIMARY_DISK,
+    Incarnation,
+    InSyncRecord,
+    RecordVersion,
+)
 from ha.core.record.link_end import LinkEnd
 from ha.core.role import OwnIdentity
 from understudy.shared.codes import Coded
@@ -232,18 +239,19 @@ class ManualAuthority:
                 f"promote {latest.name}",
             )
         whole_story = "all members of the last in-sync set answer, and none has a later copy"
-        if newest.confirm is Need.MEMORY:
+        if newest.confirm == ALL_MEMORY:
             whole_story += "; confirms waited for no disk (all-memory), so the last of them may be on none"
         return Verdict(True, whole_story, "cold")
 
 
 def _disk_lacks(newest: InSyncRecord) -> str:
     """What the record's level of confirms means for the disk of a node that was started again."""
-    if newest.confirm is Need.DURABLE:
+    if newest.confirm == ALL_DISKS:
         return ""
-    whose = "the primary's disk only" if newest.confirm is Need.OWN_DISK else "no disk"
-    name = LEVEL_NAMES[newest.confirm]
-    return f"; confirms waited for {whose} ({name}), so this node's disk may lack confirmed messages"
+    whose = "the primary's disk only" if newest.confirm == PRIMARY_DISK else "no disk"
+    return (
+        f"; confirms waited for {whose} ({newest.confirm}), so this node's disk may lack confirmed messages"
+    )
 
 
 def _doubt(end: LinkEnd | None, owner: str, epoch: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from broker.model.values import LEVEL_NAMES, Need, Position
+from broker.model.values import CONFIRM_LEVELS, LEVEL_NAMES, Need, Position
 from ha.core import codes
 from ha.core.clocks import Clocks
 from ha.core.deadlines import earliest
@@ -70,7 +70,7 @@ class Primary:
         self._leaving: dict[Incarnation, tuple[RemoteBackup, str]] = {}
         """To be excluded, and why; they count until that is committed."""
         self._watermark = Watermark(record.epoch)
-        self._terms = ConfirmTerms(record.confirm)
+        self._terms = ConfirmTerms(CONFIRM_LEVELS[record.confirm])
         self.had_backup = bool(record.in_sync)
         self._next_beat = now
         self._judged_at = now
@@ -148,7 +148,7 @@ class Primary:
         wanted = self._model.weakest_confirm()
         self._move_terms(wanted)
         if self._terms.due(wanted, self._on_disks(), now) and not self._keeper.busy:
-            record = self.record.under(wanted)
+            record = self.record.under(LEVEL_NAMES[wanted])
             self._propose(record, partial(self._terms_kept, wanted), now, self._terms_deferred)
 
     def _on_disks(self) -> Position:

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from broker.model.values import CONFIRM_LEVELS, LEVEL_NAMES, Need
 from ha.core.errors import LinkError
 
 EPOCH_STEP = 1 << 16
 """An epoch is a counter x 2^16 + the node's number: two nodes never mint the same one."""
 MOST_TERMS = 1 << 22
 """Promotions, and starts of a standalone broker, that a node may have missed: one each 2 s, for 97 days."""
+ALL_DISKS, PRIMARY_DISK, ALL_MEMORY = "all-disks", "primary-disk", "all-memory"
+"""Levels of confirms, as in `broker.model.values`, which has nothing to do here."""
 _MOST = 1 << 62
 _LONGEST = 100
 
@@ -46,9 +47,9 @@ class InSyncRecord:
     in_sync: frozenset[Incarnation]
     """The backups; the owner is not among them."""
     names: Mapping[str, str] = field(default_factory=dict)
-    confirm: Need = Need.DURABLE
-    """The weakest that confirms of persistent messages have waited for: below DURABLE, disks may lack some
-    that are confirmed."""
+    confirm: str = ALL_DISKS
+    """The weakest level by which persistent messages are confirmed: below ALL_DISKS, disks may lack some that
+    are."""
 
     @property
     def version(self) -> RecordVersion:
@@ -74,7 +75,7 @@ class InSyncRecord:
     def excluded(self, who: Incarnation) -> InSyncRecord:
         return replace(self, revision=self.revision + 1, in_sync=self.in_sync - {who})
 
-    def under(self, confirm: Need) -> InSyncRecord:
+    def under(self, confirm: str) -> InSyncRecord:
         """With another level of confirms."""
         return replace(self, revision=self.revision + 1, confirm=confirm)
 
@@ -96,12 +97,12 @@ class InSyncRecord:
             "owner": list(self.owner),
             "in_sync": sorted(list(i) for i in self.in_sync),
             "names": dict(self.names),
-            **({} if self.confirm is Need.DURABLE else {"confirm": LEVEL_NAMES[self.confirm]}),
+            **({} if self.confirm == ALL_DISKS else {"confirm": self.confirm}),
         }
 
 
 def first_record(
-    cluster_id: str, epoch: int, owner: Incarnation, name: str, confirm: Need = Need.DURABLE
+    cluster_id: str, epoch: int, owner: Incarnation, name: str, confirm: str = ALL_DISKS
 ) -> InSyncRecord:
     """The record that a bootstrap makes: an owner, and no backup in sync."""
     return InSyncRecord(cluster_id, epoch, 1, owner, frozenset(), {owner.node_id: name}, confirm)
@@ -114,7 +115,7 @@ def next_record(
     disk yet, so that the level of confirms stays what it was until it is."""
     if old is not None and how == "unforced":
         return old.promoted(epoch, who, name, cluster_id)
-    return first_record(cluster_id, epoch, who, name, Need.DURABLE if old is None else old.confirm)
+    return first_record(cluster_id, epoch, who, name, ALL_DISKS if old is None else old.confirm)
 
 
 def is_behind(held: InSyncRecord | None, own: InSyncRecord | None) -> bool:
@@ -148,10 +149,16 @@ def record_from_json(document: Any) -> InSyncRecord:
             owner=_incarnation(document["owner"]),
             in_sync=frozenset(_incarnation(i) for i in document["in_sync"]),
             names={str(k): label(v) for k, v in document.get("names", {}).items()},
-            confirm=CONFIRM_LEVELS[document.get("confirm", "all-disks")],
+            confirm=_level(document.get("confirm", ALL_DISKS)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LinkError(f"not an in-sync record: {error}") from error
+
+
+def _level(name: object) -> str:
+    if name not in (ALL_DISKS, PRIMARY_DISK, ALL_MEMORY):
+        raise ValueError("a level of confirms that this version does not know")
+    return str(name)
 
 
 def _incarnation(pair: Any) -> Incarnation:

@@ -124,9 +124,28 @@ def test_a_promoted_node_keeps_the_level_of_the_record_until_disks_have_all() ->
     pair.run(0.1)
     assert pair.ask(b, "promote", force_lossy=False)["ok"]
     assert b.running.core.record is not None
-    assert b.running.core.record.confirm is Need.OWN_DISK
+    assert b.running.core.record.confirm == "primary-disk"
     assert noted(b) == [("primary-disk", 0)]
     assert pair.contents(b, "q") == "a"
+
+
+def test_what_a_new_primary_lost_before_its_disk_had_it_is_in_the_quarantine_of_the_old_one() -> None:
+    pair = up(confirm="primary-disk")
+    a, b = pair
+    disks(pair, primary=True, backup=False)
+    assert confirmed(pair, "q", "a")
+    pair.kill(a)
+    pair.run(0.1)
+    assert pair.ask(b, "promote", force_lossy=False)["ok"]
+    pair.kill(b)
+    disks(pair, primary=True, backup=True)
+    pair.start(b)
+    pair.run(0.5)
+    assert pair.ask(b, "promote", force_lossy=False)["ok"]
+    pair.start(a)
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(b, "q") == ""
+    assert a.running.status()["quarantined"] == 1
 
 
 def test_a_cold_start_says_what_disks_may_lack() -> None:

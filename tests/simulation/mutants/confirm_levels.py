@@ -39,7 +39,7 @@ def _before_the_disks(due: Any) -> Any:
 
 def _forgotten(promoted: Any) -> Any:
     def broken(self: InSyncRecord, *args: Any) -> Any:
-        return replace(promoted(self, *args), confirm=Need.DURABLE)
+        return replace(promoted(self, *args), confirm="all-disks")
 
     return broken
 
