@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from tests.simulation.mutants import (
     clocks,
-    confirm_levels,
     confirms,
     copies,
     directory,
@@ -36,5 +35,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *promotion.MUTANTS,
     *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS, *moves.MUTANTS,
-    *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS, *last_man.MUTANTS, *confirm_levels.MUTANTS,
+    *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS, *last_man.MUTANTS,
 )  # fmt: skip
