@@ -16,6 +16,9 @@ VERSIONS = (1, 2)
 GREATEST = 1 << 53
 """Limit of ids, tags and positions. A line with a greater number is unreadable, so no sum overflows."""
 
+GREATEST_NUMBER = 1 << 62
+"""Limit of the numbers of producers."""
+
 LINK = re.compile(r"link:([0-9a-f]{32}):(\d+)")
 """The session of messages that came from a federated node: by which link queue, and which epoch of it. Their
 tags are their ids there. No client has such a session."""
@@ -34,14 +37,27 @@ def _fields(longs: str, strings: str) -> list[StructField]:
 
 RECORD_SCHEMA = StructType(
     _fields(
-        "v incarnation wseq ts_us view epoch first last pfirst n durable",
+        "v incarnation wseq ts_us view epoch first last pfirst n durable number",
         f"writer kind queue reason prod name peer {CORRUPT} {FILE}",
     )
 )
 """One line of a ledger. Absent fields are null."""
 
 LONG_FIELDS = frozenset(
-    ("v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable")
+    (
+        "v",
+        "incarnation",
+        "wseq",
+        "ts_us",
+        "view",
+        "epoch",
+        "first",
+        "last",
+        "pfirst",
+        "n",
+        "durable",
+        "number",
+    )
 )
 """Fields of a record that are integers."""
 TEXT_FIELDS = frozenset(("writer", "kind", "queue", "reason", "prod", "name", "peer", CORRUPT, FILE))
@@ -50,7 +66,7 @@ TEXT_FIELDS = frozenset(("writer", "kind", "queue", "reason", "prod", "name", "p
 EVENT_SCHEMA = StructType(
     [
         *_fields(
-            "incarnation wseq ts_us ts_last_us view epoch first last pfirst n durable",
+            "incarnation wseq ts_us ts_last_us view epoch first last pfirst n durable number",
             "writer kind queue reason prod name peer",
         ),
         StructField("packed", BinaryType(), nullable=True),
@@ -65,11 +81,13 @@ FINDING_SCHEMA = StructType(_fields("epoch first last", "label queue prod note")
 
 MERGED_KINDS = (
     "sent", "confirmed", "nacked", "returned", "unrouted", "dequeue", "backup_dequeue", "replicated",
-    "durable", "received", "acked", "present", "quarantine",
+    "durable", "received", "acked", "present", "quarantine", "duplicate",
 )  # fmt: skip
 """Kinds whose adjacent ranges `condense` joins. Not `enqueue`, whose records have their own positions."""
 
-RANGE_KINDS = frozenset((*MERGED_KINDS, "enqueue", "backup_enqueue", "quiesce", "commit", "pruned"))
+RANGE_KINDS = frozenset(
+    (*MERGED_KINDS, "enqueue", "backup_enqueue", "quiesce", "commit", "pruned", "duplicate")
+)
 """Kinds that require `first` and `last`."""
 
 QUEUE_KINDS = frozenset({

@@ -28,8 +28,8 @@ SHOWN_RANGES = 200
 """Most ranges to collect for one kind of finding in one place. The totals cover all ranges."""
 BLOCK = ("kind", "name", "queue", "epoch", "first", "packed")
 """Columns of events that hold a block. These events are few and large, and processed separately."""
-HULLS = ("hull", "receipts")
-"""Kinds of events that show the driver whether ids are in plain order."""
+HULLS = ("hull", "receipts", "numbers")
+"""Kinds of events that show the driver whether ids and numbers are in plain order."""
 CLIENT_KINDS = (
     "sent", "confirmed", "answered", "nacked", "returned", "received", "acked",
 )  # fmt: skip
@@ -269,7 +269,7 @@ def _numbers(events: Events, found: Found, progress: Progress) -> Any:
     timeline, pauses = _over_time(unshelve(packed, "measured"), ledgers)
     return Numbers(
         facts["tag_counts"], facts["logical_counts"], table.ids(facts), rows, timeline, pauses,
-        table.described(facts), hops.arrived(facts["tags"]) if came else {},
+        table.described(facts), hops.arrived(facts["tags"]) if came else {}, table.numbered(facts),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from spark.watch.tail import LINES, WHOLE, Stretch, stem
 VERSIONS = (1, 2)
 BARRIERS = frozenset({"open", "promote", "demote", "insync", "quiesce", "present", "seal", "definition"})
 JOINED = frozenset(
-    {"enqueue", "backup_enqueue", "confirmed", "unrouted", "dequeue", "backup_dequeue", "acked"}
+    {"enqueue", "backup_enqueue", "confirmed", "unrouted", "duplicate", "dequeue", "backup_dequeue", "acked"}
 )
 BATCH = 50_000
 """Most rows in one Arrow batch."""
@@ -162,6 +162,8 @@ class _Section:
             prod = r.get("prod")
             if prod is not None and names.LINK.fullmatch(prod):
                 r = {**r, "prod": None, "pfirst": None}  # no client waits for a confirm
+            if kind == "duplicate":  # their queue has had them: no more is due to these tags
+                r, kind = {**r, "prod": prod, "queue": None}, "unrouted"
             if kind != "unrouted" or r["prod"] is not None:
                 self._join(r, kind, wseq)
 

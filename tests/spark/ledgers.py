@@ -84,6 +84,8 @@ class Node:
     name: str
     incarnation: int = 1
     contents: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    had: dict[str, set[tuple[str, int]]] = field(default_factory=lambda: defaultdict(set))
+    """By queue: producers and numbers that it had."""
 
     @property
     def process(self) -> Process:
@@ -91,9 +93,11 @@ class Node:
 
 
 class Pair:
-    """A primary `a` and a backup `b`, two producers, three consumers, two queues, and unrouted messages."""
+    """A primary `a` and a backup `b`, two producers, three consumers, two queues, and unrouted messages.
+    `numbered`: producers number their messages, and queues take no number twice."""
 
-    def __init__(self, seed: int = 1, ticks: int = 60, batch: int = 30) -> None:
+    def __init__(self, seed: int = 1, ticks: int = 60, batch: int = 30, *, numbered: bool = False) -> None:
+        self.numbered = numbered
         self.rng = random.Random(seed)
         self.ticks, self.batch = ticks, batch
         self.now = START_US
@@ -142,6 +146,7 @@ class Pair:
     def include(self) -> None:
         """The backup catches up by a snapshot; confirms wait for it from the next position on."""
         self.backup.contents = defaultdict(list, {q: list(ids) for q, ids in self.primary.contents.items()})
+        self.backup.had = defaultdict(set, {q: set(had) for q, had in self.primary.had.items()})
         self.in_sync = True
         for name, queue in self.queues.items():
             self.note(self.backup.process, "definition", queue=queue, name=name)
@@ -194,11 +199,21 @@ class Pair:
             self.note(self.primary.process, "unrouted", prod=producer.prod, first=tag, last=last_tag)
         for name in self.routes[route]:
             queue = self.queues[name]
+            told = {"name": producer.name, "number": numbers[0]} if self.numbered else {}
+            again = {(producer.name, number) for number in numbers}
+            if self.numbered and again & self.primary.had[queue]:
+                assert again <= self.primary.had[queue]
+                where = {"queue": queue, "prod": producer.prod, "first": tag, "last": last_tag, **told}
+                self.note(self.primary.process, "duplicate", **where)
+                continue
+            self.primary.had[queue] |= again
+            if copied and self.in_sync:
+                self.backup.had[queue] |= again
             first = self.next_id[queue]
             self.next_id[queue] += len(numbers)
             ids = [(self.epoch, sequence) for sequence in range(first, first + len(numbers))]
             where = {"queue": queue, "epoch": self.epoch, "first": first, "last": ids[-1][1], "pfirst": tag}
-            where |= {"durable": 1} if name == "orders" else {}
+            where |= ({"durable": 1} if name == "orders" else {}) | told
             self.note(self.primary.process, "enqueue", **where, prod=producer.prod, n=self.n)
             self.primary.contents[queue] += ids
             if copied and self.in_sync:

@@ -42,11 +42,10 @@ class Records:
 def remainder(record: Record, first: int, last: int) -> list[Record]:
     """What remains of a record without first..last: no, one or two records."""
     out = []
-    shift = record.get("pfirst", 0) - record["first"]
+    others = {name: record[name] - record["first"] for name in ("pfirst", "number") if name in record}
     for a, b in ((record["first"], first - 1), (last + 1, record["last"])):
         a, b = max(a, record["first"]), min(b, record["last"])
         if a <= b:
-            out.append(
-                {**record, "first": a, "last": b, **({"pfirst": a + shift} if "pfirst" in record else {})}
-            )
+            moved = {name: a + shift for name, shift in others.items()}
+            out.append({**record, "first": a, "last": b, **moved})
     return out

@@ -136,7 +136,12 @@ def print_result(answer: Mapping[str, Any], console: Console) -> None:
     numbers = (
         totals[name] for name in ("published", "confirmed", "received", "lost", "duplicated", "in_doubt")
     )
-    summary.add_row(*(f"{number:,}" for number in numbers), outage)
+    row = [*(f"{number:,}" for number in numbers), outage]
+    if totals.get("numbered"):  # producers number their messages
+        summary.add_column("left out", justify="right")
+        summary.add_column("doubled in queues", justify="right")
+        row += [f"{totals[name]:,}" for name in ("left_out", "doubled")]
+    summary.add_row(*row)
     console.print(summary)
     console.print(_queue_table(answer))
     if answer.get("hops"):

@@ -7,9 +7,21 @@ Each run and range costs 1 to 1.5 us, whatever the number of its messages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.model.history.batch import Batch
-from broker.model.history.records import Commit, Dequeue, EnqueueRun, QueueDeclare, Unrouted
+from broker.model.history.records import (
+    Commit,
+    Dequeue,
+    Duplicate,
+    EnqueueRun,
+    EntryDelete,
+    QueueDeclare,
+    Record,
+    Unrouted,
+)
 from broker.model.values import Reason, Scope
+from broker.model.vhost.producer_entries import PRODUCER
 from understudy.ledger.writer import LedgerWriter
 
 PRIMARY = "primary"
@@ -46,6 +58,9 @@ class LedgerSink(LedgerWriter):
         for record in batch.records:
             if isinstance(record, EnqueueRun):
                 origin = f',"n":{n}{_DURABLE[record.scope]}}}\n'
+                if record.numbering is not None:
+                    name, _, number = record.numbering
+                    origin = f',"name":{escaped(name)},"number":{number}{origin}'
                 if record.producer is not None:
                     producer = escaped(record.producer)
                     origin = f',"prod":{producer},"pfirst":{record.producer_first}{origin}'
@@ -64,24 +79,31 @@ class LedgerSink(LedgerWriter):
                 for first, last in record.ranges:
                     lines.append(f'{prefix}{wseq}{start}{first},"last":{last}}}\n')
                     wseq += 1
-            elif isinstance(record, Unrouted):
-                why = f'"reason":"{record.reason}",' if record.reason else ""
-                lines.append(
-                    f'{prefix}{wseq}{rest}unrouted","prod":{escaped(record.producer)},{why}"first":{record.first},'
-                    f'"last":{record.last}}}\n'
-                )
-                wseq += 1
-            elif isinstance(record, Commit):
-                lines.append(
-                    f'{prefix}{wseq}{rest}commit","prod":{escaped(record.producer)},"first":{record.first},'
-                    f'"last":{record.last},"n":{n}}}\n'
-                )
-                wseq += 1
-            elif isinstance(record, QueueDeclare):
-                copied = ',"reason":"replicated"' if record.content_scope & Scope.LINK else ""
-                lines.append(
-                    f'{prefix}{wseq}{rest}definition","queue":"{record.uuid.hex()}"{copied},"name":'
-                    f"{escaped(record.title)}}}\n"
-                )
+            elif (told := _told(record, n, escaped)) is not None:
+                lines.append(f"{prefix}{wseq}{rest}{told}}}\n")
                 wseq += 1
         self._wseq = wseq
+
+
+def _told(record: Record, n: int, escaped: Callable[[str], str]) -> str | None:
+    """From the kind on: what the ledger says of a record that is neither an enqueue nor a dequeue. None:
+    nothing."""
+    match record:
+        case Unrouted(producer, first, last, _, why):
+            reason = f'"reason":"{why}",' if why else ""
+            return f'unrouted","prod":{escaped(producer)},{reason}"first":{first},"last":{last}'
+        case Duplicate(queue, producer, first, last, numbering):
+            session = f'"prod":{escaped(producer)},' if producer else ""
+            return (
+                f'duplicate","queue":"{queue.hex()}",{session}"first":{first},"last":{last},"name":'
+                f'{escaped(numbering.producer)},"number":{numbering.first}'
+            )
+        case Commit(producer, first, last):
+            return f'commit","prod":{escaped(producer)},"first":{first},"last":{last},"n":{n}'
+        case QueueDeclare():
+            copied = ',"reason":"replicated"' if record.content_scope & Scope.LINK else ""
+            return f'definition","queue":"{record.uuid.hex()}"{copied},"name":{escaped(record.title)}'
+        case EntryDelete(kind, _, name) if kind == PRODUCER:
+            return f'forgotten","name":{escaped(name)}'
+        case _:
+            return None

@@ -17,7 +17,9 @@ from typing import Any
 from understudy.ledger.segments import JSONL, PARQUET, VERSIONS, Segment, arrow
 from understudy.shared.file_errors import named
 
-LONGS = ("v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable")
+LONGS = (
+    "v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable", "number",
+)  # fmt: skip
 TEXTS = ("writer", "kind", "queue", "reason", "prod", "name", "peer")
 """The columns: all fields that a record can have (`spark.schema.RECORD_SCHEMA`)."""
 _NEEDED = ("v", "writer", "incarnation", "wseq", "ts_us", "view", "kind")

@@ -18,6 +18,11 @@ TOTALS = (
     ("duplicated", "duplicated", "received more than once, allowed or not"),
     ("in_doubt", "in doubt", "sent, but never answered"),
 )
+NUMBERED = (
+    ("left_out", "left out", "sent again with their numbers, which their queues had had, over all queues"),
+    ("doubled", "doubled in queues", "ids with a number that their queue had had"),
+)
+"""Totals of producers that number their messages."""
 RATES = (("sent", "published"), ("confirmed", "confirmed"), ("received", "received"))
 LATENCIES = (("p50_us", "p50"), ("p99_us", "p99"))
 NARROW_POINTS = 120
@@ -31,11 +36,12 @@ def view(answer: Mapping[str, Any]) -> dict[str, Any]:
         severity: [f for f in answer["findings"] if f["severity"] == severity]
         for severity in ("violation", "unknown", "allowed")
     }
+    told = (*TOTALS, *NUMBERED) if answer["totals"].get("numbered") else TOTALS
     pictures = [("broad", draw(answer, WIDE)), ("narrow", draw(answer, NARROW))]
     return {
         "columns": columns(answer), "pictures": pictures, "described": describe(answer),
         "lead": lead[:1].upper() + lead[1:],
-        "word": WORDS[answer["verdict"]], "totals": TOTALS, "findings": by_weight, "shown": SHOWN_FINDINGS,
+        "word": WORDS[answer["verdict"]], "totals": told, "findings": by_weight, "shown": SHOWN_FINDINGS,
         "counted": {
             "violations": count(len(by_weight["violation"]), "violation"),
             "missing": count(len(answer["missing"]), "thing"),

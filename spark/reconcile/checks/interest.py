@@ -56,16 +56,17 @@ def settled_frame(session: SparkSession, confirmed: Spans, refused: Spans) -> Da
 
 def closer(
     packed: DataFrame, confirmed: Spans, resent: DataFrame, lacks: Sequence[Lack],
-    tangled: frozenset[tuple[str, str]],
+    tangled: frozenset[tuple[str, str]], numbers: Spans,
 ) -> Interest:  # fmt: skip
-    """Runs that need a closer look: resent, part of a transaction, or at a position that a node lacks."""
+    """Runs that need a closer look: resent, part of a transaction, at a position that a node lacks, or with
+    numbers that their queue may have had."""
     apart = resent.select("prod", "first", "last").unionByName(
         packed.where("kind = 'commit'").select("prod", "first", "last")
     )
     tags = Spans.of((row["prod"], row["first"], row["last"]) for row in apart.collect())
     copies = Spans.of((lack.view, lack.n_first, lack.n_last) for lack in lacks if not lack.disk)
     disk = Spans.of((lack.view, lack.n_first, lack.n_last) for lack in lacks if lack.disk)
-    return Interest(confirmed, tags, copies, disk, tangled)
+    return Interest(confirmed, tags, copies, disk, tangled, numbers)
 
 
 def as_publishers_say(events: DataFrame) -> DataFrame:

@@ -21,6 +21,7 @@ from spark.reconcile.checks import (
     dequeues,
     hops,
     interest,
+    numbers,
     order,
     primaries,
     publishing,
@@ -93,6 +94,20 @@ def _linked(tangled: Iterable[tuple[str, str]]) -> bool:
     return any(origin(prod) for _, prod in tangled)
 
 
+def _tags(events: DataFrame, numbered: numbers.Judged) -> DataFrame:
+    if numbered.again or numbered.pruned:
+        more = numbers.as_placed(events.sparkSession, numbered)
+        events = events.unionByName(more, allowMissingColumns=True)
+    return settle(publishing.tag_segments(interest.as_publishers_say(events)))
+
+
+def _placed(events: DataFrame, numbered: numbers.Judged) -> DataFrame:
+    own = publishing.placements(events)
+    if numbered.again:
+        own = own.unionByName(numbers.placements(events.sparkSession, numbered, own.columns))
+    return settle(own)
+
+
 def _confirmed(
     placed: DataFrame, settled: DataFrame, events: DataFrame, tangled: frozenset[tuple[str, str]]
 ) -> DataFrame:
@@ -160,15 +175,18 @@ FACTS = (
     Fact("noted", ("plain",), lambda plain: settle(replication.acks(plain))),
     Fact("lacks", ("ledgers", "noted"), _unacknowledged),
     Fact("tangled", ("hulls",), _tangled),
-    Fact("close", ("plain", "answers", "resent", "lacks", "tangled"),
+    Fact("said", ("plain", "ledgers"), numbers.said),
+    Fact("in_doubt", ("hulls", "said"), numbers.in_doubt),
+    Fact("close", ("plain", "answers", "resent", "lacks", "tangled", "in_doubt"),
          lambda plain, answers, *more: interest.closer(plain, answers[0], *more)),
-    Fact("rest", ("plain",), lambda plain: plain.where("kind not in ('hull', 'receipts')"),
+    Fact("rest", ("plain",), lambda plain: plain.where("kind not in ('hull', 'receipts', 'numbers')"),
          "unpacking runs that need a closer look"),
     Fact("events", ("rest", "packed", "close"), _events),
     Fact("exact", ("rest", "packed", "answers"), _exact),
-    Fact("tags", ("events",), lambda e: settle(publishing.tag_segments(interest.as_publishers_say(e)))),
+    Fact("numbered", ("events", "in_doubt", "said", "ledgers", "pruned"), numbers.judge),
+    Fact("tags", ("events", "numbered"), _tags),
     Fact("tag_counts", ("tags",), lambda tags: only_row(publishing.tag_totals(tags))),
-    Fact("placed", ("events",), lambda events: settle(publishing.placements(events))),
+    Fact("placed", ("events", "numbered"), _placed),
     Fact("confirmed", ("placed", "settled", "events", "tangled"), _confirmed),
     Fact("clocks", ("events", "ledgers"), _clocks, "comparing clocks"),
     Fact("late", ("hulls", "exact"), _late, "following every id through its queue"),
@@ -256,6 +274,11 @@ def _taken_again(
     return hops.again(placed, segments.where(contents.FATE).select("queue", "epoch", "first", "last"))
 
 
+def _numbered_twice(segments: DataFrame, numbered: numbers.Judged) -> DataFrame | None:
+    fates = segments.where(contents.FATE).select("queue", "epoch", "first", "last")
+    return numbers.doubled(segments.sparkSession, numbered, fates)
+
+
 CHECKS = (
     Check("tags", ("tags",), publishing.tag_findings),
     Check("doubts", ("logical",), publishing.doubts),
@@ -266,6 +289,7 @@ CHECKS = (
     Check("acked and returned", ("exact", "suspicious", "ledgers", "clocks"), _acked_returned),
     Check("enqueued by two", ("by_two",), lambda by_two: by_two),
     Check("enqueued twice", ("events", "by_two"), _enqueued_twice),
+    Check("numbered twice", ("segments", "numbered"), _numbered_twice),
     Check("taken again", ("placed", "segments", "tangled"), _taken_again),
     Check("came twice to no queue", ("events", "ledgers"),
           lambda events, ledgers: hops.noted_twice(events) if ledgers.linked else None),
@@ -302,6 +326,12 @@ def ids(facts: Facts) -> list[dict[str, Any]]:
         {name: value for name, value in row.items() if name not in contents.SUSPICIONS}
         for row in facts["totals"]
     ]
+
+
+def numbered(facts: Facts) -> dict[str, int]:
+    """The totals of numbers: enqueues of numbered messages, and those that a queue left out."""
+    known = sum(row["n"] or 0 for row in facts["hulls"] if row["kind"] == "numbers")
+    return {"numbered": known, "left_out": facts["said"].left_out}
 
 
 def described(facts: Facts) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ PROCESS = ["writer", "incarnation"]
 def torn(events: DataFrame, ledgers: LedgerState) -> DataFrame:
     """FINDING_SCHEMA by prod: tags of a committed transaction of which a node (the note) has only a part.
 
-    Unrouted messages, and messages of queues that are not replicated, count as present. The last records of a
+    Unrouted messages, messages of queues that are not replicated, and messages that a queue left out, because
+    it had their numbers, count as present. The last records of a
     killed process may be incomplete, and are not judged.
     """
     commits = events.where("kind = 'commit'").select(
@@ -32,7 +33,9 @@ def torn(events: DataFrame, ledgers: LedgerState) -> DataFrame:
     known = events.sparkSession.createDataFrame([(q,) for q in replicated_queues(ledgers)], "queue string")
     shared = known.unionByName(have.where("kind = 'backup_enqueue'").select("queue")).distinct()
     alone = have.where("kind = 'enqueue'").join(F.broadcast(shared), "queue", "left_anti")
-    unrouted = events.where("kind = 'unrouted'").select("prod", "view", "first", "last")
+    unrouted = events.where("kind = 'unrouted' or kind = 'duplicate' and prod is not null").select(
+        "prod", "view", "first", "last"
+    )
     nowhere = overlap(unrouted, commits, ["prod"], small=True).where("view = c_view")
     elsewhere = nowhere.select(*COMMIT, "first", "last").unionByName(alone.select(*COMMIT, "first", "last"))
     who = have.select(*COMMIT, *PROCESS).distinct()

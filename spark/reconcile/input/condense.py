@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from spark import schema as names
 from spark.reconcile.input.columns import Bools, Frame, Ints, events, holds_sample, picked, runs, sort_by
-from spark.reconcile.input.runs import PACKED_KINDS, hulls, pack
+from spark.reconcile.input.runs import PACKED_KINDS, hulls, numbers, pack
 from spark.reconcile.input.tallies import SHELVED_KINDS, put_by, receipt_hulls, shelve
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ def _records(frame: Frame) -> Iterator[pa.RecordBatch]:
     ordered = frame.among("kind", {"received"})
     if packed.any():
         yield pack(frame, np.flatnonzero(packed))
-        yield from hulls(frame, np.flatnonzero(frame.among("kind", {"enqueue"})))
+        given = np.flatnonzero(frame.among("kind", {"enqueue"}))
+        yield from hulls(frame, given)
+        if frame.has("number"):
+            yield from numbers(frame, given)
     shelved = frame.among("kind", SHELVED_KINDS) & ~ordered
     noted = []
     if ordered.any():
@@ -153,6 +156,7 @@ def _sort_out(frame: Frame) -> tuple[Bools, Bools, Bools]:
     unfit |= (frame.ints("first") > frame.ints("last")) & ranged & ~frame.among("kind", {"quiesce"})
     for name in ("first", "last", "pfirst"):
         unfit |= (frame.ints(name) > names.GREATEST) | (frame.ints(name) < -names.GREATEST)
+    unfit |= frame.ints("number") > names.GREATEST_NUMBER
     wrong |= unfit & ~alien
     return ~wrong & ~alien, wrong, alien
 
@@ -196,11 +200,11 @@ def _merge(frame: Frame, rows: Ints, *, keep_order: bool = False, kind: str | No
     first, last, when = frame.ints("first")[rows], frame.ints("last")[rows], frame.ints("ts_us")[rows]
     begins = np.ones(len(rows), dtype=bool)
     begins[1:] = (code[1:] != code[:-1]) | (first[1:] != last[:-1] + 1)
-    if frame.has("pfirst"):
-        offset = np.where(
-            frame.valid("pfirst")[rows], frame.ints("pfirst")[rows] - first, np.iinfo(np.int64).min
-        )
-        begins[1:] |= offset[1:] != offset[:-1]
+    for name in ("pfirst", "number"):
+        if frame.has(name):
+            other = frame.valid(name)[rows]
+            offset = np.where(other, frame.ints(name)[rows] - first, np.iinfo(np.int64).min)
+            begins[1:] |= offset[1:] != offset[:-1]
     if not kind:
         alone = holds_sample(first, last) & frame.among("kind", names.SAMPLED_KINDS)[rows]
         begins |= alone

@@ -45,7 +45,7 @@ ID_KEYS = ("writer", "incarnation", "kind", "view", "queue", "epoch", "durable")
 ORDER_KEYS = ("writer", "queue", "epoch", "prod")
 PACKED = (
     "writer", "incarnation", "kind", "view", "wseq", "ts_us", "queue", "epoch", "first", "last", "pfirst",
-    "prod", "n", "durable", "reason", "peer", "name",
+    "prod", "n", "durable", "reason", "peer", "name", "number",
 )  # fmt: skip
 
 
@@ -104,6 +104,8 @@ class Interest:
     """By view: positions whose `durable` runs stay as they are."""
     tangled: frozenset[tuple[str, str]] = frozenset()
     """Pairs of queue and session whose order is not plain: their runs stay as they are."""
+    numbers: Spans = field(default_factory=lambda: Spans({}))
+    """By queue and producer: numbers whose runs stay as they are."""
     everything: bool = False
     """Whether all runs stay as they are."""
 
@@ -190,6 +192,39 @@ def hulls(frame: Frame, rows: Ints) -> Iterator[pa.RecordBatch]:
     })  # fmt: skip
 
 
+def numbers(frame: Frame, rows: Ints) -> Iterator[pa.RecordBatch]:
+    """`numbers` events of a stretch of `enqueue`: writer, queue, name (of a producer), its numbers
+    first..last; n = how many. Those with reason = back: a run whose numbers are not above all before it. A
+    number that a queue has twice is in two of these events."""
+    rows = rows[frame.valid("number")[rows]]
+    if not len(rows):
+        return
+    code = frame.key(("writer", "queue", "name"), rows)
+    order = sort_by(code)
+    code, rows = code[order], rows[order]
+    first, size = frame.ints("number")[rows], (frame.ints("last") - frame.ints("first"))[rows]
+    last = first + size
+    begins = np.ones(len(rows), dtype=bool)
+    begins[1:] = code[1:] != code[:-1]
+    starts, ends = runs(begins)
+    reach = _reach(code, last)
+    back = np.zeros(len(rows), dtype=bool)
+    back[1:] = ~begins[1:] & (first[1:] <= reach[:-1])
+    columns = picked(frame, rows[starts])
+    yield events(len(starts), {
+        **{name: columns[name] for name in ("writer", "queue", "name")}, "kind": "numbers",
+        "first": np.minimum.reduceat(first, starts), "last": reach[ends],
+        "n": np.add.reduceat(size + 1, starts),
+    })  # fmt: skip
+    again = np.flatnonzero(back)
+    if len(again):
+        columns = picked(frame, rows[again])
+        yield events(len(again), {
+            **{name: columns[name] for name in ("writer", "queue", "name")}, "kind": "numbers",
+            "first": first[again], "last": last[again], "reason": "back",
+        })  # fmt: skip
+
+
 def tangled_pairs(hull_rows: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
     """Pairs of queue and session in which, by all `hull` events, ids and tags may not rise together."""
     out: set[tuple[str, str]] = set()
@@ -261,8 +296,25 @@ def _judge(frame: Frame, interest: Interest) -> tuple[Bools, Bools]:
     for queue, prod in interest.tangled:
         if queue in frame.text("queue").values and prod in frame.text("prod").values:
             kept |= frame.among("queue", {queue}) & frame.among("prod", {prod})
+    if interest.numbers.by_key:
+        kept |= _of_numbers(frame, interest.numbers)
     sampled = holds_sample(first, last) | holds_sample(tag, last_tag)
     return kept | (sampled & named & frame.among("kind", {"enqueue"})), sure
+
+
+def _of_numbers(frame: Frame, wanted: Spans) -> Bools:
+    """Rows with a number of these, by queue and producer."""
+    found = np.zeros(frame.rows, dtype=bool)
+    numbered = frame.valid("number")
+    queues, producers = set(frame.text("queue").values), set(frame.text("name").values)
+    for queue, name in wanted.by_key:
+        if queue in queues and name in producers:
+            mine = frame.among("queue", {queue}) & frame.among("name", {name}) & numbered
+            rows = np.flatnonzero(mine)
+            number = frame.ints("number")[rows]
+            size = (frame.ints("last") - frame.ints("first"))[rows]
+            found[rows] = wanted.meets((queue, name), number, number + size)
+    return found
 
 
 def _groups(frame: Frame, keys: tuple[str, ...], rows: Ints) -> Iterator[tuple[Ints, Any]]:

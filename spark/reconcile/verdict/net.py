@@ -10,7 +10,7 @@ from typing import Any
 
 from spark.reconcile.ledgers.federation import Link, Net
 from spark.reconcile.ledgers.state import LEVELS
-from spark.reconcile.verdict.result import HOPS, NOT_PROVABLE, PROVEN, VIOLATED, VIOLATION, link_of
+from spark.reconcile.verdict.result import HOPS, NOT_PROVABLE, PROVEN, VIOLATED, VIOLATION, doubled, link_of
 
 Answer = dict[str, Any]
 Amounts = Mapping[str, Mapping[str, int]]
@@ -42,7 +42,10 @@ def joined(answers: Sequence[Answer], timeline: Mapping[str, Any]) -> Answer:
     if out["verdict"] == PROVEN:
         confirmed, many = out["totals"]["confirmed"], len(answers)
         proven = f"Proven under {LEVELS[level]}" if level else "Proven"
-        out["sentence"] = f"{proven}: none of the {confirmed:,} confirmed messages of {many} nodes was lost."
+        out["sentence"] = (
+            f"{proven}: none of the {confirmed:,} confirmed messages of {many} nodes was lost"
+            f"{doubled(out['totals'])}."
+        )
     return out
 
 

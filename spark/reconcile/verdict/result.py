@@ -36,6 +36,8 @@ WORDS = {
     "reordered": "received after a later message of the same queue and epoch, not as a redelivery",
     "reordered-enqueue": "enqueued after a later publish of the same session",
     "enqueued-twice": "enqueued twice in one queue from a single publish",
+    "number-doubled": "enqueued again by a primary whose queue had had their numbers",
+    "number-forgotten": "perhaps enqueued again, because the broker had forgotten their producer",
     "early": "confirmed before an in-sync backup had acknowledged them",
     "copy-differs": "not held by all nodes at a consistency checkpoint",
     "dequeued-twice": "removed from their queue twice by one primary",
@@ -67,7 +69,9 @@ COUNTED = (
 
 HOPS = frozenset({"hop-lost", "hop-unsent", "hop-doubled", "hop-unknown"})
 """Kinds about a link; its session is in `prod`."""
-MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt", "hop-unknown"})
+MILD = frozenset(
+    {"duplicate-redelivered", "duplicate-in-doubt", "in-doubt", "hop-unknown", "number-forgotten"}
+)
 MISSING = frozenset({"unknown-producer", "reused"})
 NEEDS_WHOLE_LEDGERS = frozenset(
     {
@@ -77,7 +81,7 @@ NEEDS_WHOLE_LEDGERS = frozenset(
 )  # fmt: skip
 NEEDS_INVENTORY = frozenset({"lost", "unaccounted"})
 NEEDS_EACH_ONCE = frozenset(
-    {"duplicate-illegal", "reordered", "dequeued-twice", "enqueued-twice", "hop-doubled"}
+    {"duplicate-illegal", "reordered", "dequeued-twice", "enqueued-twice", "hop-doubled", "number-doubled"}
 )
 
 
@@ -112,6 +116,8 @@ class Numbers:
     clocks: Sequence[Mapping[str, Any]] = ()
     arrived: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """See `hops.arrived`."""
+    numbered: Mapping[str, int] = field(default_factory=lambda: {"numbered": 0, "left_out": 0})
+    """See `table.numbered`."""
 
 
 def severity(
@@ -280,6 +286,8 @@ def _totals(numbers: Numbers, found: Sequence[Finding]) -> dict[str, Any]:
         "in_doubt": count("in-doubt"),
         "reordered": count("reordered", "reordered-enqueue"),
         "early": count("early"),
+        "doubled": count("number-doubled", "number-forgotten"),
+        **numbers.numbered,
         **{kind.replace("-", "_"): count(kind) for kind in COUNTED},
     }
 
@@ -391,7 +399,7 @@ def _headline(
     if verdict == PROVEN:
         resolved = f", {totals['in_doubt']:,} never confirmed" if totals["in_doubt"] else ""
         under = f" under {LEVELS[level]}" if (level := weakest(ledgers)) else ""
-        return f"Proven{under}: none of the {confirmed} was lost{resolved}."
+        return f"Proven{under}: none of the {confirmed} was lost{resolved}{doubled(totals)}."
     if verdict == VIOLATED:
         more = f" (and {len(violated) - 1} more findings)" if len(violated) > 1 else ""
         return f"Violated: {_sentence(violated[0], ledgers)}{more}.{_risk(ledgers)}"
@@ -410,6 +418,14 @@ def _risk(ledgers: LedgerState) -> str:
         return ""
     whose = "disks" if level > 1 else "the disks of backups"
     return f" Confirms did not wait for {whose} ({LEVELS[level]}): a loss of power may cost such messages."
+
+
+def doubled(totals: Mapping[str, Any]) -> str:
+    """Words about the numbers of producers, if there are any."""
+    if not totals["numbered"]:
+        return ""
+    left_out = f" ({totals['left_out']:,} left out)" if totals["left_out"] else ""
+    return f", {totals['doubled']:,} duplicated in the queues{left_out}"
 
 
 def _begin(ledgers: LedgerState) -> str:

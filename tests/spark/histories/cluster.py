@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from tests.spark.histories.ledgers import Ledgers
@@ -28,6 +29,9 @@ class Put:
     prod: str | None
     tag: int | None
     durable: bool
+    name: str | None = None
+    """The producer, if it numbers its messages."""
+    number: int | None = None
 
 
 @dataclass
@@ -55,6 +59,8 @@ class Node:
     seen: set[tuple[str, Id]] = field(default_factory=set)
     """All ids that its line of history ever held."""
     disk: set[tuple[str, Id]] = field(default_factory=set)
+    numbers: dict[tuple[str, str | None, int], Id] = field(default_factory=dict)
+    """By queue, producer and number: the last id that its line of history gave."""
 
     @property
     def process(self) -> Process:
@@ -85,6 +91,11 @@ class Producer:
     @property
     def prod(self) -> str:
         return f"{self.name}.{self.connection}/1"
+
+    @property
+    def numbered(self) -> bool:
+        """Every other one numbers its messages."""
+        return int(self.name[1:]) % 2 == 0
 
 
 @dataclass
@@ -129,6 +140,8 @@ class Cluster:
         self.origin: dict[tuple[str, Id], Put] = {}
         self.quiet: tuple[int, int] = (0, 0)
         """Epoch and position of the last consistency checkpoint."""
+        self.left_out: set[tuple[str, int, int]] = set()
+        """Queue, epoch and number in the queue of ids that stand for messages that were sent again."""
         self.awaiting: list[tuple[int, Producer, str, list[int]]] = []
         """Position, producer, session and logical numbers of unconfirmed publishes."""
 
@@ -196,7 +209,10 @@ class Cluster:
             if not self.routes[pending.route]:
                 self.note(self.primary, "unrouted", prod=producer.prod, first=first, last=last)
             for name in self.routes[pending.route]:
-                self.put(entry, name, len(numbers), producer.prod, first, pending.persistent)
+                if producer.numbered:
+                    self.put_new(entry, name, producer, numbers, first, pending.persistent)
+                else:
+                    self.put(entry, name, len(numbers), producer.prod, first, pending.persistent)
             self.awaiting.append((entry.n, producer, producer.prod, numbers))
         if commit and entry:
             tags = [producer.pending[number].tag for numbers in batches for number in numbers]
@@ -209,14 +225,31 @@ class Cluster:
         self.primary.applied = self.n
         return self.log[-1]
 
-    def put(
-        self, entry: Entry, name: str, count: int, prod: str | None, tag: int | None, persistent: bool
+    def put_new(
+        self, entry: Entry, name: str, producer: Producer, numbers: list[int], tag: int, persistent: bool
     ) -> None:
+        """The queue leaves out what it had."""
+        queue, who = self.queues[name], producer.name
+        had = [self.primary.numbers.get((queue, who, number)) for number in numbers]
+        for known, group in groupby(range(len(numbers)), lambda place: had[place] is not None):
+            places = list(group)
+            first, number = tag + places[0], numbers[places[0]]
+            if not known:
+                self.put(entry, name, len(places), producer.prod, first, persistent, who, number)
+                continue
+            where = {"prod": producer.prod, "first": first, "last": tag + places[-1]}
+            self.note(self.primary, "duplicate", queue=queue, **where, name=who, number=number)
+            self.left_out.update((queue, *i) for place in places if (i := had[place]) is not None)
+
+    def put(
+        self, entry: Entry, name: str, count: int, prod: str | None, tag: int | None, persistent: bool,
+        who: str | None = None, number: int | None = None,
+    ) -> None:  # fmt: skip
         queue = self.queues[name]
         first = self.next_id[queue]
         self.next_id[queue] += count
         ids = [(self.epoch, number) for number in range(first, first + count)]
-        put = Put(queue, ids, prod, tag, persistent and self.durable[name])
+        put = Put(queue, ids, prod, tag, persistent and self.durable[name], who, number)
         entry.puts.append(put)
         self.origin.update(dict.fromkeys(((queue, i) for i in ids), put))
         self.enter(self.primary, "enqueue", entry.n, put)
@@ -224,7 +257,10 @@ class Cluster:
     def enter(self, node: Node, kind: str, n: int, put: Put) -> None:
         where = {"queue": put.queue, "epoch": put.ids[0][0], "first": put.ids[0][1], "last": put.ids[-1][1]}
         durable = 1 if put.durable else None
-        self.note(node, kind, **where, prod=put.prod, pfirst=put.tag, n=n, durable=durable)
+        told = {"durable": durable, "name": put.name, "number": put.number}
+        self.note(node, kind, **where, prod=put.prod, pfirst=put.tag, n=n, **told)
+        if put.number is not None:
+            node.numbers |= {(put.queue, put.name, put.number + k): i for k, i in enumerate(put.ids)}
         node.contents[put.queue].update(dict.fromkeys(put.ids))
         node.seen.update((put.queue, i) for i in put.ids)
 
@@ -313,6 +349,7 @@ class Cluster:
             for put in self.as_runs(queue, sorted(held)):
                 self.enter(node, "backup_enqueue", self.n, put)
         node.seen, node.applied, node.disk = set(self.primary.seen), self.n, set()
+        node.numbers = dict(self.primary.numbers)
 
     def as_runs(self, queue: str, ids: list[Id]) -> list[Put]:
         """The remaining parts of the runs to which these ids belonged."""
@@ -322,8 +359,10 @@ class Cluster:
             if out and self.origin[queue, out[-1].ids[-1]] is whole and out[-1].ids[-1][1] + 1 == i[1]:
                 out[-1].ids.append(i)
             else:
-                tag = None if whole.tag is None else whole.tag + i[1] - whole.ids[0][1]
-                out.append(Put(queue, [i], whole.prod, tag, whole.durable))
+                shift = i[1] - whole.ids[0][1]
+                tag = None if whole.tag is None else whole.tag + shift
+                number = None if whole.number is None else whole.number + shift
+                out.append(Put(queue, [i], whole.prod, tag, whole.durable, whole.name, number))
         return out
 
     def note_sync(self, peer: str, reason: str) -> None:

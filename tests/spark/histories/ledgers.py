@@ -66,7 +66,9 @@ class Ledgers(Records):
         return folder
 
 
-LONGS = ("v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable")
+LONGS = (
+    "v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable", "number",
+)  # fmt: skip
 STRINGS = ("writer", "kind", "queue", "reason", "prod", "name", "peer")
 COLUMNS = pa.schema([*((name, pa.int64()) for name in LONGS), *((name, pa.string()) for name in STRINGS)])
 

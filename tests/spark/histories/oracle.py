@@ -20,7 +20,7 @@ SHOWN = 200
 Named = tuple[str, str | None, int | None, str | None, str | None, tuple[tuple[int, int], ...]]
 """Kind, queue, epoch, prod, note, ranges."""
 
-MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt"})
+MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt", "number-forgotten"})
 NEVER_SURE = frozenset({"unknown-producer", "reused"})
 OF_ABSENCE = frozenset(
     {"lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs", "torn"}

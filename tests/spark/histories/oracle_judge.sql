@@ -54,6 +54,16 @@ INSERT INTO found SELECT DISTINCT 'reordered-enqueue', queue, epoch, prod, NULL,
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reach FROM given
 ) x WHERE tag <= reach AND NOT EXISTS (FROM again a WHERE (a.queue, a.epoch, a.id) = (x.queue, x.epoch, x.id));
 
+-- numbers: the node knew an earlier id of the same number, and so did the primary after that one
+INSERT INTO found
+SELECT DISTINCT if(y.producer IN (SELECT name FROM rec WHERE kind = 'forgotten'), 'number-forgotten', 'number-doubled'),
+  y.queue, y.epoch, NULL, y.producer, y.id
+FROM put y JOIN put x USING (queue, producer, number, writer) JOIN known k ON (k.queue, k.epoch, k.id) = (x.queue, x.epoch, x.id)
+WHERE y.kind = 'enqueue' AND (x.epoch, x.id) < (y.epoch, y.id) AND (x.inc, x.wseq) < (y.inc, y.wseq)
+AND (x.process = y.process OR k.ended)
+AND (x.epoch = y.epoch OR EXISTS (FROM put s WHERE (s.queue, s.epoch, s.id) = (x.queue, x.epoch, x.id)
+  AND s.writer = (SELECT arg_min(o.writer, o.view) FROM owner o WHERE o.view > x.epoch)));
+
 -- copies
 INSERT INTO found SELECT 'copy-differs', queue, epoch, NULL, name, id FROM (
   SELECT name, queue, epoch, id, count(DISTINCT writer) AS held FROM fate WHERE kind = 'quiesce'
@@ -175,7 +185,7 @@ FROM promised c
 JOIN (SELECT DISTINCT process, view, n FROM put) q ON q.view = c.view AND q.n = c.n
 LEFT JOIN (SELECT DISTINCT process, view, n, prod, tag FROM put) e
   ON e.process = q.process AND e.view = c.view AND e.n = c.n AND e.prod = c.prod AND e.tag = c.tag
-LEFT JOIN (SELECT DISTINCT prod, tag FROM tag WHERE kind = 'unrouted') u ON u.prod = c.prod AND u.tag = c.tag
+LEFT JOIN (SELECT prod, tag FROM tag WHERE kind = 'unrouted' UNION SELECT prod, tag FROM left_out) u ON u.prod = c.prod AND u.tag = c.tag
 GROUP BY q.process, c.view, c.n, c.prod;
 INSERT INTO found SELECT DISTINCT 'torn', NULL, NULL, c.prod, w.writer, c.tag
 FROM part p JOIN promised c USING (view, n, prod) JOIN writers w ON w.process = p.process

@@ -8,7 +8,7 @@ SELECT file, (j->>'v')::BIGINT AS v, j->>'writer' AS writer, (j->>'incarnation')
   j->>'queue' AS queue, (j->>'epoch')::BIGINT AS epoch, (j->>'first')::BIGINT AS first,
   (j->>'last')::BIGINT AS last, coalesce(j->>'reason', '') AS reason, j->>'prod' AS prod,
   (j->>'pfirst')::BIGINT AS pfirst, coalesce(j->>'name', '') AS name, coalesce(j->>'peer', '') AS peer,
-  (j->>'n')::BIGINT AS n, coalesce((j->>'durable')::BIGINT, 0) AS durable,
+  (j->>'n')::BIGINT AS n, (j->>'number')::BIGINT AS number, coalesce((j->>'durable')::BIGINT, 0) AS durable,
   (j->>'writer') || '#' || (j->>'incarnation') AS process
 FROM parsed WHERE j IS NOT NULL AND (j->>'wseq') IS NOT NULL;
 
@@ -21,8 +21,9 @@ FROM rec GROUP BY process;
 
 -- enqueues by brokers, one row per id
 CREATE TABLE put AS
-SELECT process, writer, inc, wseq, ts, view, kind, queue, epoch, n, durable, prod,
-  unnest(generate_series(first, last)) AS id, unnest(generate_series(pfirst, pfirst + last - first)) AS tag
+SELECT process, writer, inc, wseq, ts, view, kind, queue, epoch, n, durable, prod, name AS producer,
+  unnest(generate_series(first, last)) AS id, unnest(generate_series(pfirst, pfirst + last - first)) AS tag,
+  unnest(generate_series(number, number + last - first)) AS number
 FROM rec WHERE kind IN ('enqueue', 'backup_enqueue');
 
 -- other records about ids
@@ -38,11 +39,22 @@ SELECT process, writer, ts, kind, prod, unnest(generate_series(first, last)) AS 
   unnest(generate_series(pfirst, pfirst + last - first)) AS logical
 FROM rec WHERE kind IN ('sent', 'confirmed', 'nacked', 'returned', 'unrouted');
 
+-- messages that a queue left out, because it had their numbers, and the ids that stand for them
+CREATE TABLE left_out AS
+SELECT writer, view, queue, name AS producer, prod, unnest(generate_series(first, last)) AS tag,
+  unnest(generate_series(number, number + last - first)) AS number
+FROM rec WHERE kind = 'duplicate';
+CREATE TABLE stand_in AS
+SELECT l.prod, l.tag, p.queue, p.epoch, p.id
+FROM left_out l JOIN put p USING (queue, producer, number, writer)
+QUALIFY row_number() OVER (PARTITION BY l.prod, l.tag, p.queue ORDER BY p.epoch DESC, p.id DESC) = 1;
+
 CREATE TABLE outcome AS
 SELECT prod, tag, count(*) FILTER (kind = 'sent') AS sent, bool_or(kind = 'confirmed') AS confirmed,
   bool_or(kind = 'nacked') AS nacked, bool_or(kind = 'returned') AS returned,
   bool_or(kind = 'unrouted') AS unrouted, bool_or(kind = 'placed') AS placed
-FROM (SELECT prod, tag, kind FROM tag UNION ALL SELECT prod, tag, 'placed' FROM put WHERE prod IS NOT NULL)
+FROM (SELECT prod, tag, kind FROM tag UNION ALL SELECT prod, tag, 'placed' FROM put WHERE prod IS NOT NULL
+  UNION ALL SELECT prod, tag, 'placed' FROM stand_in WHERE prod IS NOT NULL)
 GROUP BY prod, tag;
 
 CREATE TABLE conf AS
@@ -65,6 +77,7 @@ SELECT queue, epoch, id, bool_or(k = 'put') AS seen, bool_or(k = 'confirmed') AS
 FROM (
   SELECT queue, epoch, id, 'put' AS k FROM put
   UNION ALL SELECT queue, epoch, id, 'confirmed' FROM conf
+  UNION ALL SELECT queue, epoch, id, 'confirmed' FROM stand_in JOIN outcome USING (prod, tag) WHERE confirmed
   UNION ALL SELECT queue, epoch, id, 'held' FROM put WHERE process IN (FROM last_owner)
   UNION ALL SELECT queue, epoch, id, 'fate' FROM fate
     WHERE kind = 'acked' OR (kind IN ('dequeue', 'backup_dequeue') AND reason <> '')

@@ -58,6 +58,22 @@ def prompt_consumers(s: Spoiler, node: str) -> set[Process]:
     return {c.process for c in s.history.cluster.consumers if c.name in below & above}
 
 
+def number_doubled(s: Spoiler) -> bool:
+    """The primary enqueues a number that it enqueued before."""
+    owner, view = s.facts.owner, s.history.cluster.epoch
+    for process, run in s.places("enqueue"):
+        if process != owner or run["epoch"] != view or "number" not in run:
+            continue
+        if ids := s.piece(run, lambda key: True):
+            number = run["number"] + ids[0] - run["first"]
+            again = s.fresh_ids(run["queue"], view, len(ids))
+            s.enqueue(owner, view, run["queue"], again, None, None, name=run["name"], number=number)
+            s.drop(owner, view, run["queue"], again, "acked")
+            s.found("number-doubled", run["queue"], view, None, run["name"], again)
+            return True
+    return False
+
+
 def dequeued_twice(s: Spoiler) -> bool:
     for process, gone in s.places("dequeue"):
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BY_OTHERS = frozenset({
     "enqueued-twice", "reordered-enqueue", "two-primaries", "acked-returned", "duplicate-illegal",
-    "quarantine-differs", "dequeued-twice",
+    "quarantine-differs", "dequeued-twice", "number-doubled",
 })  # fmt: skip
 """Kinds that compare an id or tag with another, which may be gone: found less often, never falsely."""
 
@@ -75,7 +75,7 @@ def _enqueued(record: dict[str, Any]) -> Iterable[tuple[Tag, Id]]:
 def _told(record: dict[str, Any]) -> Iterable[tuple[tuple[object, ...], int]]:
     if record["kind"] == "quarantine" or "last" not in record:
         return
-    if "queue" in record:
+    if "queue" in record and "epoch" in record:
         yield (record["queue"], record["epoch"]), record["last"]
     if "prod" in record:
         run = record["kind"] in ("enqueue", "backup_enqueue")

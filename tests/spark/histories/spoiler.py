@@ -22,7 +22,7 @@ class Spoiler:
         self.history, self.ledgers = history, history.ledgers
         self.rng = random.Random(seed)
         self.facts = Facts(history.ledgers)
-        self.claimed: set[Key] = set()
+        self.claimed: set[Key] = set(history.cluster.left_out)
         self.numbers: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         """The expected findings: (kind, queue, epoch, prod, note) -> numbers."""
         self.gaps: list[tuple[Process, Record]] = []
@@ -108,13 +108,14 @@ class Spoiler:
         self.at_end(process, "sent", prod=prod, first=tags[0], last=tags[-1], pfirst=first, name="fan|late")
 
     def enqueue(
-        self, owner: Process, view: int, queue: str, ids: range, prod: str | None, tag: int | None
-    ) -> None:
+        self, owner: Process, view: int, queue: str, ids: range, prod: str | None, tag: int | None,
+        **more: Any,
+    ) -> None:  # fmt: skip
         """Enqueue a run at a new position, acked by the backups that were in sync last."""
         n = max((n for v, n in self.facts.at if v == view), default=0) + 1000 + len(self.facts.at)
         self.facts.at[view, n] = []
         where = {"queue": queue, "epoch": view, "first": ids[0], "last": ids[-1], "prod": prod, "pfirst": tag}
-        self.at_end(owner, "enqueue", view, **where, n=n)
+        self.at_end(owner, "enqueue", view, **where, n=n, **more)
         changes = [r for r in self.ledgers.records[owner] if r["kind"] == "insync" and r["view"] == view]
         for name in changes[-1]["name"].split(",") if changes else []:
             if name != owner[0]:

@@ -28,6 +28,7 @@ FAULTS: dict[str, Fault] = {
         plant.reordered_enqueue, plant.enqueued_twice, plant.early_copy, plant.early_before_exclusion,
         plant.early_own_disk,
         plant.early_backup_disk, plant.copy_differs, plant.never_published, plant.unsent, plant.unaccounted,
+        plant_roles.number_doubled,
         plant_roles.acked_returned, plant_roles.dequeued_twice, plant_roles.unexplained,
         plant_roles.two_primaries, plant_roles.overlap, plant_roles.enqueued_by_two,
         plant_roles.quarantined_though_served, plant_roles.quarantine_missing, plant_roles.torn,

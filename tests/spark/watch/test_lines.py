@@ -45,6 +45,13 @@ def test_adjacent_ranges_are_joined_across_other_kinds() -> None:
     ]  # fmt: skip
 
 
+def test_what_a_queue_left_out_settles_its_tags() -> None:
+    again = {"queue": QUEUE, "name": "shop", "number": 7, "last": 9}
+    rest = [{**record(4, "duplicate", first=8, **again)}, record(3, "duplicate", prod="p", first=5, **again)]
+    found = [row for row in condense(rest, PATH) if row["kind"] == "unrouted"]
+    assert [(row["prod"], row["queue"], row["first"], row["last"]) for row in found] == [("p", None, 5, 9)]
+
+
 def test_nothing_is_joined_across_a_promotion_or_an_inventory() -> None:
     got = rows(
         run(0, "dequeue", 1, 2, reason="acked"), record(1, "promote", peer="b"),

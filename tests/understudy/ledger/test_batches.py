@@ -13,8 +13,11 @@ from broker.model.history.records import (
     Bind,
     Commit,
     Dequeue,
+    Duplicate,
     EnqueueRun,
+    EntryDelete,
     Envelope,
+    Numbering,
     QueueDeclare,
     QueueDelete,
     RawRun,
@@ -80,6 +83,21 @@ def test_a_commit_names_its_tags_and_position(tmp_path: Path) -> None:
     rows = ledgers(tmp_path, PRIMARY, run(), Commit("p/1", 7, 9))
     assert rows[-1] == {"kind": "commit", "prod": "p/1", "first": 7, "last": 9, "n": 6}
     assert {r["n"] for r in rows} == {6}
+
+
+def test_numbers_are_told_with_enqueues_and_what_was_left_out_alone(tmp_path: Path) -> None:
+    numbered = run()
+    numbered.numbering = Numbering("shop", 3, 70)
+    again = Duplicate(Q1, "p/1", 7, 9, Numbering("shop", 3, 68))
+    rows = ledgers(
+        tmp_path, PRIMARY, numbered, again, replace(again, producer=""),
+        EntryDelete("producer", "/", 'a "shop"'), EntryDelete("policy", "/", "p"),
+    )  # fmt: skip
+    assert [(r["kind"], r["name"], r["number"]) for r in rows[:2]] == [("enqueue", "shop", 70)] * 2
+    left_out = {"kind": "duplicate", "queue": Q1.hex(), "first": 7, "last": 9, "name": "shop", "number": 68}
+    assert rows[2:] == [
+        left_out | {"prod": "p/1"}, left_out, {"kind": "forgotten", "name": 'a "shop"'},
+    ]  # fmt: skip
 
 
 def test_a_publisher_without_identity_leaves_none(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Numbers of producers: no queue takes one twice, and what it left out it had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spark.reconcile.checks.numbers import DOUBLED, FORGOTTEN, Run, Said, in_doubt, judged
+from spark.reconcile.input.read import find_ledgers
+from spark.reconcile.job import reconcile
+from tests.spark.ledgers import Pair
+from tests.spark.records import Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.reconcile.checks.numbers import Judged
+
+KEY = ("q", "shop")
+
+
+def run(writer: str, numbers: tuple[int, int], epoch: int, start: int, wseq: int, **more: Any) -> Run:
+    fields = {"given": True, "incarnation": 1} | more
+    return Run(*numbers, epoch, start, fields["given"], writer, fields["incarnation"], wseq)
+
+
+def found(*those: Run, said: Said | None = None, pruned: bool = False) -> Judged:
+    owners = [(1, "a"), (2, "b"), (3, "a")]
+    return judged({KEY: those}, said or Said(), owners, pruned=pruned)
+
+
+def test_what_the_successor_never_had_may_be_enqueued_again() -> None:
+    dead = run("a", (1, 9), 1, 1, 5)
+    copy = run("b", (1, 6), 1, 1, 5, given=False)
+    assert not found(dead, copy, run("b", (7, 9), 2, 1, 6)).doubled
+    assert found(dead, copy, run("b", (5, 9), 2, 1, 6)).doubled == [
+        (DOUBLED, "q", 2, 1, 2, "shop", None, None)
+    ]
+    # The dead primary comes back, without what its successor never had, and serves again.
+    later = run("a", (7, 9), 3, 1, 1, incarnation=2)
+    assert not found(dead, copy, later).doubled
+    known = found(dead, copy, run("a", (4, 9), 3, 1, 1, incarnation=2)).doubled
+    assert known == [(DOUBLED, "q", 3, 1, 3, "shop", 1, -3)], "if it was there by then"
+
+
+def test_one_primary_gives_a_number_once() -> None:
+    first, again = run("a", (1, 9), 1, 1, 5), run("a", (4, 12), 1, 10, 6)
+    assert found(first, again).doubled == [(DOUBLED, "q", 1, 10, 15, "shop", None, None)]
+    excused = found(first, again, said=Said(forgotten=frozenset({"shop"})))
+    assert [row[0] for row in excused.doubled] == [FORGOTTEN]
+
+
+def test_a_duplicate_stands_for_what_its_writer_knew() -> None:
+    row = {"queue": "q", "name": "shop", "writer": "b", "prod": "p/1", "first": 11, "last": 20, "number": 1}
+    dead, copy = run("a", (1, 9), 1, 1, 5), run("b", (1, 6), 1, 1, 5, given=False)
+    taken = run("b", (7, 8), 2, 1, 6)
+    told = found(dead, copy, taken, said=Said([row]))
+    assert told.again == [("p/1", 11, 16, "q", 1, 1), ("p/1", 17, 18, "q", 2, 1)] and not told.pruned
+    assert found(dead, copy, taken, said=Said([row]), pruned=True).pruned == [("p/1", 19, 20)]
+    assert not found(dead, said=Said([row])).again, "only another node had it"
+
+
+def test_only_numbers_of_two_stretches_are_in_doubt() -> None:
+    same: Record = {"kind": "numbers", "queue": "q", "name": "shop", "reason": None}
+    hulls = [same | {"first": a, "last": b} for a, b in ((1, 100), (90, 150), (151, 160))]
+    back = same | {"first": 120, "last": 121, "reason": "back"}
+    spans = in_doubt([*hulls, back], Said())
+    assert [list(map(int, part)) for part in spans.by_key[KEY]] == [[90, 120], [100, 121]]
+
+
+@pytest.mark.system
+def test_resends_after_a_failover_are_proven_and_faults_are_found(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """The tail of the dead primary is enqueued again; what its successor had is left out."""
+    pair = Pair(1, numbered=True)
+    ledgers = pair.run()
+    answer = reconcile(session, find_ledgers([ledgers.write(tmp_path / "whole")]))
+    assert (answer["verdict"], answer["missing"]) == ("proven", []), answer["sentence"]
+    totals = answer["totals"]
+    assert (totals["doubled"], totals["left_out"], totals["resent"]) == (0, 2 * 6, 5 + 6 + 7)
+    assert totals["numbered"] > 1000 and ", 0 duplicated in the queues (12 left out)" in answer["sentence"]
+
+    # `orders` takes again what it had; and both queues claim to have had what they never had.
+    orders, audit = pair.queues.values()
+    left_out = [r for _, r in ledgers.every("duplicate")]
+    assert {r["queue"] for r in left_out} == {orders, audit}
+    size = left_out[0]["last"] - left_out[0]["first"]
+    ids = {"queue": orders, "epoch": pair.epoch, "first": pair.next_id[orders]}
+    ids["last"] = ids["first"] + size
+    given = {"n": pair.n, "name": left_out[0]["name"], "number": left_out[0]["number"], **ids}
+    end = ledgers.records[pair.primary.process].pop()
+    pair.note(pair.primary.process, "enqueue", **given)
+    pair.note(pair.primary.process, "dequeue", reason="acked", **ids)
+    ledgers.records[pair.primary.process].append(end)
+    for record in left_out:
+        record["number"] += 1_000_000
+    answer = reconcile(session, find_ledgers([ledgers.write(tmp_path / "faulty")]))
+    assert {
+        (f["kind"], f["name"], f["note"] or f["prod"], tuple(map(tuple, f["ranges"])))
+        for f in answer["findings"] if f["severity"] == "violation"
+    } == {
+        ("number-doubled", "orders", given["name"], ((ids["first"], ids["last"]),)),
+        ("unplaced", None, left_out[0]["prod"], ((left_out[0]["first"], left_out[0]["last"]),)),
+    }  # fmt: skip
+    assert answer["totals"]["doubled"] == answer["totals"]["lost"] == 6
