@@ -402,9 +402,9 @@ def _confirmed_early(plan: Plan, rng: Random) -> Plan:
     """By the setting, or by a policy that comes and goes. Without those who count on a commit whenever all
     nodes have lost their memory."""
     plan = replace(plan, movers=(), shifters=())
-    if rng.random() < 0.5:
+    if rng.random() < 0.4:
         return replace(plan, confirm=rng.choice(("primary-disk", "all-memory")))
-    return replace(plan, levels=rng.choice((0.02, 0.2)))
+    return replace(plan, levels=rng.choice((0.004, 0.02)))
 
 
 def _forced(plan: Plan, rng: Random) -> Plan:
