@@ -33,8 +33,10 @@ class PrimaryVhost:
         self._vhosts = vhosts
         self._store = store
         self._owed = owed
-        self._seen: tuple[Directory | None, int] = (None, 0)
-        self._by_policy = Need.DURABLE
+        self._directory: Directory | None = None
+        self._generation = 0
+        self._weakest = Need.DURABLE
+        """Of these policies, and `ha.confirm`."""
 
     def position(self) -> Position:
         history = self._vhosts.history
@@ -44,11 +46,11 @@ class PrimaryVhost:
         return self._store.durable
 
     def weakest_confirm(self) -> Need:
-        history, directory = self._vhosts.history, self._vhosts.directory
-        seen = (directory, directory.generation)
-        if seen != self._seen:
-            self._seen, self._by_policy = seen, weakest_confirm(directory)
-        return min(history.confirm, self._by_policy)
+        directory = self._vhosts.directory
+        if directory is not self._directory or directory.generation != self._generation:
+            self._directory, self._generation = directory, directory.generation
+            self._weakest = min(self._vhosts.history.confirm, weakest_confirm(directory))
+        return self._weakest
 
     def definitions(self, most: int) -> Iterator[DefinitionsPart]:
         return _parts(Frozen(self._vhosts, Scope.LINK), most)

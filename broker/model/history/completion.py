@@ -54,10 +54,11 @@ class Completion:
         promoted contents. The owner of a store reports this position to it when it begins to serve. The
         position is reached once those contents are on disk.
         """
-        if need is not Need.APPLIED and max(need, self.floor) is Need.DURABLE:
+        if need is Need.APPLIED:
+            return all(g.applied >= position for g in self.gates)
+        if need is Need.DURABLE or self.floor is Need.DURABLE:
             return all(g.durable >= position for g in self.gates)
         if not all(g.applied >= position for g in self.gates):
             return False
-        if need is Need.APPLIED or max(need, self.floor) is Need.MEMORY:
-            return True
-        return self.disk is None or self.disk.durable >= position
+        in_memory = need is Need.MEMORY and self.floor is Need.MEMORY
+        return in_memory or self.disk is None or self.disk.durable >= position

@@ -91,6 +91,8 @@ class Primary:
     @property
     def confirm_floor(self) -> Need:
         """What confirms of persistent messages wait for at least, whatever less their queues ask for."""
+        if self._terms.granted is Need.DURABLE:
+            return Need.DURABLE
         in_sync = any(b.phase is Phase.IN_SYNC for b in self.backups.values())
         return self._terms.floor(self._model.weakest_confirm(), in_sync=in_sync)
 
@@ -146,6 +148,8 @@ class Primary:
     def _heed_terms(self, now: float) -> None:
         """The record says below which level nothing is confirmed: see ConfirmTerms."""
         wanted = self._model.weakest_confirm()
+        if wanted is self._terms.granted and wanted is self._terms.level:
+            return
         self._move_terms(wanted)
         if self._terms.due(wanted, self._on_disks(), now) and not self._keeper.busy:
             record = self.record.under(LEVEL_NAMES[wanted])

@@ -116,7 +116,8 @@ def on_disk(record: RecordOnDisk | None, *, primary: bool) -> bool:
 
 class Record4:
     """4: who the record names holds every confirmed message, on disk where 2 says so. Looked into whenever
-    a record changes."""
+    a record changes. Once it says that confirms wait for all disks, what was confirmed before by a weaker
+    level is on all disks, too."""
 
     def __init__(self, journal: Journal, records: Records, confirms: Confirms2and3and5) -> None:
         self.journal = journal
@@ -124,13 +125,36 @@ class Record4:
         self.confirms = confirms
         self.checked = 0
         self._done = (0, 0)
+        self._early: list[Message] = []
+        """Confirmed by a weaker level, or on their way to be."""
         records.on_change.append(self.changed)
+        confirms.on_confirm.append(self._confirmed)
+
+    def _confirmed(self, primary: Machine, message: Message) -> None:
+        record = self.records.truth()
+        if message.persistent and record is not None and record.confirm != "all-disks":
+            self._early.append(message)
+
+    def _check_early(self, record: RecordOnDisk) -> None:
+        early, self._early = self._early, []
+        lives = [self.records.lives[who] for who in sorted(record.everybody)]
+        copies = [life.machine for life in lives if life.died is None and life.machine.node is not None]
+        for message in early:
+            for queue in filter(self.journal.topology.durable, self.journal.must_hold_in(message)):
+                for copy in copies:
+                    if not self.confirms.holdings[copy.name].disk.has(message.key):
+                        raise Violation(
+                            4, f"the record of epoch {record.epoch} says that all disks count, and "
+                            f"{copy.name} has the confirmed {message.key} of {queue} not yet on disk",
+                        )  # fmt: skip
 
     def changed(self, machine: Machine) -> None:
         record = self.records.truth()
         if record is None or record.version <= self._done:
             return
         self._done = record.version
+        if record.confirm == "all-disks":
+            self._check_early(record)
         copies = [
             life.machine for life in (self.records.lives[who] for who in sorted(record.in_sync))
             if life.died is None and life.machine.node is not None
