@@ -161,6 +161,20 @@ def test_a_lost_connection_and_refused_messages_leave_each_message_once(
     assert len(kept) == 2 and sorted(refused) == [number for number in fives if number not in kept]
 
 
+def test_a_message_for_nowhere_is_refused_and_the_rest_comes_once(
+    kit: Any, broker: BrokerThread, tmp_path: Path
+) -> None:
+    nowhere = ("/exchanges/none/q",) if kit is not client else ("q", "none")
+    with kit.Publisher(str(broker.address), "shop", tmp_path, exactly_once=True) as shop:
+        publish(shop, 1, 20)
+        shop.publish(b"21", *nowhere)
+        with pytest.raises(kit.Refused):
+            shop.flush(20)
+        publish(shop, 22, 30)
+    assert drained(broker, 29) == [*range(1, 21), *range(22, 31)]
+    assert (shop.counts.nacked, shop.counts.confirmed) == (1, 29)
+
+
 def test_a_publisher_whose_numbers_are_lost_sends_nothing(
     kit: Any, broker: BrokerThread, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ from understudy.client.publishing import FIRST_EPOCH, WINDOW, PublisherBase, tol
 from understudy.ledger.ranges import RangeGatherer
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 from understudy.shared.amqp10.addresses import parse
-from understudy.shared.amqp10.conditions import MESSAGE_SIZE, UNAUTHORIZED, Fault
+from understudy.shared.amqp10.conditions import LIMIT, MESSAGE_SIZE, UNAUTHORIZED, Fault
 
 LINKS = 200
 """Most links that stay open, one for each address. A new address closes the least recently used link."""
@@ -183,8 +183,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._known(address)
         if properties and properties.get("user_id") not in (None, self.failover.user.encode()):
             raise ValueError("user_id is not the user that publishes")
-        if self._numbers is not None:
-            properties["to"] = address
+        if self._numbers is not None and properties.setdefault("to", address) != address:
+            raise ValueError("with exactly_once, `to` is the address")
         payload = encoded(
             body, persistent=persistent, priority=priority, ttl=ttl, headers=headers, annotations=annotations,
             properties=properties,
@@ -381,10 +381,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         elif outcome == "returned":
             if self._on_return is not None:
                 self._news.append((kept.sequence, partial(self._on_return, kept.sequence)))
-        elif self._on_nack is not None:
-            name, text = ("", "") if why is None else (str(why.name), why.description or "")
-            text = f"publishing to {kept.target!r}: {text or 'no reason given'}"
-            self._news.append((kept.sequence, partial(self._on_nack, kept.sequence, name, text)))
+        else:
+            self._report_rejected(kept, why)
         counted = getattr(self.counts, outcome) + 1
         del session.in_doubt[number]  # last: after an interrupt the message is resent, not forgotten
         setattr(self.counts, outcome, counted)
@@ -392,6 +390,16 @@ class Publisher(PublisherBase[_Kept, _Session]):
         if outlet is not None:
             outlet.in_doubt -= 1
         return True
+
+    def _report_rejected(self, kept: _Kept, why: Any) -> None:
+        """Without `on_nack`, what a queue refuses is only counted, and what is refused for its address raises
+        Refused. That has an outcome on links without a target only; others are closed for it."""
+        name, text = ("", "") if why is None else (str(why.name), why.description or "")
+        text = f"publishing to {kept.target!r}: {text or 'no reason given'}"
+        if self._on_nack is not None:
+            self._news.append((kept.sequence, partial(self._on_nack, kept.sequence, name, text)))
+        elif self._numbers is not None and name != LIMIT:
+            self._errors.append((kept.sequence, Refused(name, text, (kept.sequence,))))
 
     # -- what is refused -----------------------------------------------------------------------------------
 
