@@ -12,6 +12,9 @@
 
 For TLS, pass addresses as `amqps://10.0.0.1:5671,...` and the CA file as `tls=ClientTls("ca.pem")`.
 
+With `ledger_dir` and `exactly_once=True`, a publisher numbers its messages, and no queue takes one twice,
+also after a restart of the application (docs/how-to/no-duplicates.md).
+
 docs/reference/clients.md describes refused messages, and slow brokers and applications.
 
 Plain kombu also works with a pair, by its own failover list. The kit adds a window of unconfirmed messages,

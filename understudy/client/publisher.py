@@ -2,7 +2,7 @@
 
 It keeps each message until the broker confirms it. After a lost connection it connects to the broker that now
 serves, and resends all messages in doubt, in order, before any new message. Each queue thus keeps its order,
-and receives each message at least once.
+and receives each message at least once; with `exactly_once`, once.
 
 Every connection is a new session, `NAME.LIFE.K`. The broker learns the name from the client property
 `producer`. Within a session the publish tag identifies a message. The ledger records which sequence of the
@@ -118,7 +118,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
     """Publishes with confirms over a list of brokers.
 
     `window`: most messages in doubt; `publish` waits while the window is full. `declare`: kombu queues and
-    exchanges to declare on each new connection.
+    exchanges to declare on each new connection. `exactly_once`: messages have numbers, so that no queue takes
+    one twice, also after a restart of the application; see `resume`. It needs `ledger_dir`.
 
     `on_return(sequence, code, text)`: no queue matched a mandatory message. `on_nack(sequence)`: a queue
     refused the message. `on_refused(refused)`: the broker refused it for its exchange, size or properties,

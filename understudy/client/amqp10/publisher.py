@@ -2,7 +2,7 @@
 
 It keeps each message until the broker sends the outcome. After a lost connection it connects to the broker
 that now serves, and resends all messages in doubt, in order, before any new message. Each queue thus keeps
-its order, and receives each message at least once.
+its order, and receives each message at least once; with `exactly_once`, once.
 
 Every connection has a name, `NAME.LIFE.K`, which the property `producer` of its open tells the broker. Each
 target address has a link of its own, and each link is a session in the ledgers, `NAME.LIFE.K/LINK`. Within a
@@ -103,7 +103,9 @@ class _Session:
 class Publisher(PublisherBase[_Kept, _Session]):
     """Publishes over a list of brokers, and receives the outcome of each message.
 
-    `window`: most messages in doubt; `publish` waits while the window is full. `on_return(sequence)`: no
+    `window`: most messages in doubt; `publish` waits while the window is full. `exactly_once`: messages have
+    numbers, so that no queue takes one twice, also after a restart of the application; see `resume`. It needs
+    `ledger_dir`. `on_return(sequence)`: no
     queue matched the message (`released`). `on_nack(sequence, condition, text)`: the message was refused by a
     queue (`rejected`), for its address, or for its size; `text` names the address.
 
