@@ -37,7 +37,9 @@ SPAN = 1024
 """Numbers from the oldest message in doubt to the newest one: the broker's window."""
 LONGEST_NAME = 255
 """Octets."""
-HIGHEST = 1 << 62
+HIGHEST = 1 << 53
+"""Readers of ledgers take no higher numbers."""
+_HIGHEST_EPOCH = 1 << 62
 _LARGEST = 4096
 """Octets of a file that may be one of these."""
 
@@ -165,7 +167,7 @@ class Numbers:
             raise ValueError
         found = [told.get(key) for key in ("epoch", "next_number", "unused_from")]
         epoch, next_number, unused_from = [value if type(value) is int else -1 for value in found]
-        if not (0 <= epoch < HIGHEST and 1 <= next_number <= unused_from < HIGHEST):
+        if not (0 <= epoch < _HIGHEST_EPOCH and 1 <= next_number <= unused_from <= HIGHEST + SPAN):
             raise ValueError
         return _State(epoch, next_number, unused_from)
 

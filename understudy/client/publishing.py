@@ -162,7 +162,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         if self.counts.published:
             raise RuntimeError("resume comes before the first publish")
         if at is not None and not 1 <= at < HIGHEST:
-            raise ValueError(f"a message has a number from 1 to 2^62, not {at}")
+            raise ValueError(f"a message has a number from 1 to 2^53, not {at}")
         if at is None and not numbers.known:
             return self.next_number
         self._disconnect()
@@ -176,8 +176,8 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         """Leave out numbers: those of messages that the application does not publish again after `resume`.
 
         The next message then waits until no other is in doubt, and goes out on a new connection."""
-        if count < 1:
-            raise ValueError("count must be at least 1")
+        if not 1 <= count < HIGHEST - self._last:
+            raise ValueError(f"count is at least 1, and no number is above 2^53; not {count}")
         self._last += count
 
     def connect(self, timeout: float | None = None) -> None:

@@ -268,6 +268,12 @@ def test_what_exactly_once_needs(tmp_path: Path) -> None:
         Publisher("127.0.0.1:1", "shop", exactly_once=True)
     with pytest.raises(ValueError, match="window is at most 1024"):
         publisher(FakeFailover(), tmp_path, window=SPAN + 1)
+    shop = publisher(FakeFailover(), tmp_path)
+    for number in (0, -1, 1 << 53, 1 << 63):
+        with pytest.raises(ValueError, match=r"from 1 to 2\^53"):
+            shop.resume(at=number)
+        with pytest.raises(ValueError, match="count is at least 1"):
+            shop.skip(number)
     with pytest.raises(RuntimeError, match="resume needs exactly_once"):
         Publisher("127.0.0.1:1", "shop").resume()
 
