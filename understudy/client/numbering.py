@@ -91,7 +91,8 @@ class Numbers:
     def create(self) -> None:
         """Make the file of a publisher that is new, or said from where it goes on. Raises NotExactlyOnce."""
         with self._locked():
-            if self._read() is not None:
+            found = self._read()
+            if found is not None and found.epoch != self.epoch:  # not of this process, interrupted here
                 raise Fenced(
                     f"publisher {shown(self.name)}: another process has begun to publish under this name:"
                     " end it first, or use another name"

@@ -62,6 +62,34 @@ def test_a_new_publisher_registers_before_it_has_a_file_and_then_begins_at_1(tmp
     assert state(tmp_path) == (1, 1 + SPAN)
 
 
+def test_an_interrupted_start_is_not_taken_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(fd: int) -> None:
+        raise KeyboardInterrupt
+
+    broker = FakeFailover()
+    shop = publisher(broker, tmp_path)
+    for call in range(2):
+        synced: list[int] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "understudy.client.numbering.os.fsync",
+                lambda fd, synced=synced, call=call: (
+                    synced.append(fd) if len(synced) < call else interrupted(fd)
+                ),
+            )
+            with pytest.raises(KeyboardInterrupt):
+                shop.publish(b"m", "q")
+    assert (tmp_path / "shop.producer.json").exists()
+    shop.connect()
+    assert claims(broker) == [1, 1, 1, 1] and len(broker.channel.published) == shop.in_doubt == 1
+    other = publisher(FakeFailover(), tmp_path / "other")
+    (tmp_path / "other" / "shop.producer.json").write_bytes((tmp_path / "shop.producer.json").read_bytes())
+    with pytest.raises(Fenced, match="another process has begun to publish"):
+        other.connect()
+
+
 def test_what_is_in_doubt_goes_out_again_with_its_number(tmp_path: Path) -> None:
     broker = FakeFailover()
     shop = publisher(broker, tmp_path)
