@@ -49,3 +49,7 @@ def interrupted(at: int, what: Callable[[], None]) -> bool:
     finally:
         sys.settrace(None)
     return False
+
+
+def void(_number: int) -> None:
+    """What a callable that returns nothing makes of one that does."""

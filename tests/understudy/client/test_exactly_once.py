@@ -12,6 +12,7 @@ import pytest
 from amqp.exceptions import AccessRefused, PreconditionFailed
 
 from tests.understudy.client.fake_broker import FakeChannel, FakeFailover, broker_dies
+from tests.understudy.client.interrupts import interrupted, void
 from understudy.client import Fenced, NotExactlyOnce, Publisher, Refused
 from understudy.client.numbering import SPAN
 
@@ -88,6 +89,24 @@ def test_an_interrupted_start_is_not_taken_for_another_process(
     (tmp_path / "other" / "shop.producer.json").write_bytes((tmp_path / "shop.producer.json").read_bytes())
     with pytest.raises(Fenced, match="another process has begun to publish"):
         other.connect()
+
+
+def test_an_interrupt_at_any_place_gives_no_number_to_two_messages(tmp_path: Path) -> None:
+    at, more = 0, True
+    while more:
+        at += 1
+        broker = FakeFailover()
+        folder = tmp_path / str(at)
+        shop = publisher(broker, folder)
+        more = interrupted(at, lambda: void(shop.publish(b"first", "q")))  # noqa: B023
+        shop.publish(b"second", "q")
+        given: dict[int, set[bytes | str]] = {}
+        for first, channel in zip(claims(broker), broker.channels, strict=True):
+            for index, message in enumerate(channel.published):
+                given.setdefault(first + index, set()).add(message.body)
+        assert all(len(bodies) == 1 for bodies in given.values()), f"interrupted at place {at}"
+        assert max(given) == shop.counts.published < state(folder)[1], f"interrupted at place {at}"
+    assert at > 50
 
 
 def test_what_is_in_doubt_goes_out_again_with_its_number(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.client.fake_broker import FakeFailover
-from tests.understudy.client.interrupts import interrupted
+from tests.understudy.client.interrupts import interrupted, void
 from tests.understudy.client.test_publisher import bodies, publisher
 from understudy.client import Consumer, Delivery, Publisher
 
@@ -119,7 +119,3 @@ def test_an_interrupt_at_any_place_of_publish_keeps_what_it_took() -> None:
         wanted = [b"1", b"2", b"3"] if taken == 2 else [b"1", b"3"]
         assert bodies(broker.channel) == wanted, f"interrupted at place {at}"
     assert at > 20
-
-
-def void(_number: int) -> None:
-    """What a callable that returns nothing makes of one that does."""
