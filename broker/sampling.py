@@ -14,6 +14,7 @@ from broker.model.queue.contents import Mode
 from broker.model.statistics import PROTOCOLS, Counts, sum_of
 
 if TYPE_CHECKING:
+    from broker.amqp091.server.channel import Channel
     from broker.connection import Connection
     from broker.model.queue.queue import Queue
     from broker.model.vhost.vhosts import VirtualHosts
@@ -55,6 +56,16 @@ def lengths_of(queue: Queue) -> Lengths:
     return Lengths(ready + unacked, ready, unacked)
 
 
+def _sample_channel(channel: Channel, now: float) -> None:
+    output, consumers = channel.output, channel.consumers
+    output.counts.sample(now)
+    output.went.sample(output.counts, now)
+    for consumer in consumers.by_tag.values():
+        consumer.counts.sample(now, kept=2)
+    for counts in consumers.got.values():
+        counts.sample(now, kept=2)
+
+
 class Sampler:
     """`lengths`: messages in the queues of each virtual host at the last pass; `consumers`: of these queues.
     `vhosts`: the counters of each virtual host, of all protocols, and `node`: those of all together, with
@@ -78,6 +89,8 @@ class Sampler:
         for queue in list(vhosts.queues_by_uuid.values()):
             found = lengths_of(queue)
             queue.counts.sample(now, found)
+            if queue.came is not None:
+                queue.came.sample(queue.counts, now)
             lengths[queue.vhost] = lengths.get(queue.vhost, NOTHING).plus(found)
             if queue.consumers:
                 consumers[queue.vhost] = consumers.get(queue.vhost, 0) + len(queue.consumers)
@@ -96,8 +109,8 @@ class Sampler:
             left -= 1
             if isinstance(connection, ServerConnection):
                 for channel in list(connection.channels.values()):
-                    channel.output.counts.sample(now)
-                    left -= 1
+                    _sample_channel(channel, now)
+                    left -= 1 + len(channel.consumers.by_tag)
             if left <= 0:
                 left = STEP
                 yield

@@ -18,7 +18,7 @@ from broker.amqp10.links import Links
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
 from broker.amqp10.steps import BEFORE_LOGIN, NOT_SERVED, OPENING, WAITING, Amqp10Step
 from broker.errors import AmqpError
-from broker.model.statistics import AMQP10
+from broker.model.statistics import AMQP10, Shares
 from understudy.shared.amqp10 import framing
 from understudy.shared.amqp10.conditions import DECODE, FORCED, FRAMING, INTERNAL, LIMIT, NOT_ALLOWED, Fault
 from understudy.shared.amqp10.framing import (
@@ -104,6 +104,7 @@ class Amqp10Connection(Amqp10Host):
         self.step = Amqp10Step.SASL_HEADER
         self.claimed = self.retry_reason = ""
         self.counts.begin_confirms()
+        self.went = Shares()
         self._let_in = self._ignores_input = self._delivery_failed = False
         self._serving = self._room = False
         self._buffers = self._most_buffers = 0

@@ -9,7 +9,7 @@ from proton import Connection as Engine
 
 from broker.amqp10.steps import Amqp10Step
 from broker.connection import Connection
-from broker.model.statistics import AMQP10
+from broker.model.statistics import AMQP10, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,15 +21,17 @@ class Amqp10Host(Connection):
     - `engine`: Proton's connection.
     - `claimed`: the user name that the client gave.
     - `retry_reason`: why it should try again, here or elsewhere; sent after its open.
+    - `went`: its messages by exchange (`counts.publish`).
     """
 
-    __slots__ = ("claimed", "engine", "retry_reason", "step")
+    __slots__ = ("claimed", "engine", "retry_reason", "step", "went")
     __deletable__ = ("engine",)
 
     engine: Engine
     step: Amqp10Step
     claimed: str
     retry_reason: str
+    went: Shares
 
     @property
     def protocol(self) -> str:

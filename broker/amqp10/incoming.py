@@ -269,6 +269,8 @@ class Incoming:
         first, self._next = self._next, self._next + len(run)
         connection = self._links.connection
         connection.note_publish()
+        if target.exchange is not connection.went.name:
+            connection.went.turn(target.exchange, connection.counts.publish)
         connection.counts.publish += len(run)
         connection.work(self._publish(_Run(target, run, messages, kind, largest, first)))
 

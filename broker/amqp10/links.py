@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from broker.amqp10.incoming import Incoming
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
+    from broker.model.statistics import Counts
 
 LINKS_MAX = 1024
 """Maximum links of one connection."""
@@ -274,6 +275,12 @@ class Links:
     def consumers(self) -> int:
         """Links that get messages."""
         return sum([isinstance(served, Outgoing) for served in self._served.values()])
+
+    @property
+    def delivered(self) -> list[tuple[Queue, Counts]]:
+        """What each of them got, and of which queue."""
+        links = [served for served in self._served.values() if isinstance(served, Outgoing)]
+        return [(link.queue, link.consumer.counts) for link in links]
 
     @property
     def octets(self) -> int:

@@ -236,7 +236,7 @@ class Outgoing:
             self._links.unsettled += 1
         deliveries.advance(link)
         connection = self._links.connection
-        for counts in (self.queue.counts, connection.counts):
+        for counts in (self.queue.counts, connection.counts, self.consumer.counts):
             if self.consumer.no_ack:
                 counts.deliver_no_ack += 1
             else:
@@ -320,7 +320,7 @@ class Outgoing:
         reject = state == REJECTED or (state == MODIFIED and deliveries.undeliverable(delivery))
         if state == ACCEPTED:
             queue.acknowledge([entry])
-            for counts in (queue.counts, self._links.connection.counts):
+            for counts in (queue.counts, self._links.connection.counts, self.consumer.counts):
                 counts.ack += 1
         elif reject:
             settled = deliveries.settled(delivery)

@@ -15,6 +15,9 @@ PROTOCOLS = (AMQP091, AMQP10)
 KEPT = 13
 """Samples of one object: with one each 5 s, those of the last minute."""
 
+MOST_SHARES = 100
+"""Names by which one counter is divided. Messages with others are in no part."""
+
 Sample = tuple[float, tuple[int, ...]]
 """When it was taken, on the node's clock; and the values."""
 
@@ -111,6 +114,54 @@ NAMES = (
     "get", "get_no_ack", "get_empty", "ack", "redeliver",
 )  # fmt: skip
 """Of the numbers in a sample, before the gauges."""
+
+
+class Shares:
+    """How many messages of a counter went with which name: those of a queue by the exchange that they came
+    from, those of a channel by the exchange that they went to. It costs a comparison for each run, and more
+    only when the name changes.
+
+    `name`: with which the next ones go; None before the first. Owner: who has the counter.
+    """
+
+    __slots__ = ("_parts", "_since", "name")
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._since = 0
+        self._parts: dict[str, Counts] | None = None
+        """None while all have had one name."""
+
+    def turn(self, name: str, total: int) -> None:
+        """From `total` on, the messages go with another name, or with an equal one."""
+        if self.name is not None and name != self.name:
+            if self._parts is None:
+                self._parts = {}
+            self._settle(total)
+        self.name = name
+
+    def _settle(self, total: int) -> None:
+        parts, name = self._parts, self.name
+        if parts is None or name is None:
+            return
+        count, self._since = total - self._since, total
+        if name in parts:
+            parts[name].publish += count
+        elif count and len(parts) < MOST_SHARES:
+            parts[name] = Counts()
+            parts[name].publish = count
+
+    def parts(self, whole: Counts) -> dict[str, Counts]:
+        """Counters by name, of which `publish` counts. `whole`: the counter."""
+        if self._parts is None:
+            return {} if self.name is None else {self.name: whole}
+        self._settle(whole.publish)
+        return self._parts
+
+    def sample(self, whole: Counts, now: float) -> None:
+        if self._parts is not None:
+            for part in self.parts(whole).values():
+                part.sample(now, kept=2)
 
 
 class Tally:

@@ -48,11 +48,13 @@ class Client:
         self._method(1, "channel.open", now)
         self._method(1, f"{mode}.select", now)
 
-    def publish(self, queue: str, letters: str, now: float, *, persistent: bool = True) -> None:
+    def publish(
+        self, queue: str, letters: str, now: float, *, persistent: bool = True, exchange: str = ""
+    ) -> None:
         """One message a letter, in one burst."""
         data = b""
         for letter in letters:
-            data += encode_frame(1, "basic.publish", exchange="", routing_key=queue, mandatory=False)
+            data += encode_frame(1, "basic.publish", exchange=exchange, routing_key=queue, mandatory=False)
             properties = PERSISTENT if persistent else TRANSIENT
             data += frame(HEADER, 1, b"\0\x3c\0\0" + (1).to_bytes(8, "big") + properties)
             data += frame(BODY, 1, letter.encode())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.channel_state.held import Held
 from broker.amqp091.codec.grammar import encode_frame
-from broker.model.statistics import AMQP091, Counts
+from broker.model.statistics import AMQP091, Counts, Shares
 from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 class Output:
     """`held`: output that waits for gates, and output behind it. Implements `broker.connection.Holder`.
 
-    `counts`: messages of the channel.
+    `counts`: messages of the channel; `went`: those of `publish` by exchange.
     """
 
-    __slots__ = ("connection", "counts", "held", "number")
+    __slots__ = ("connection", "counts", "held", "number", "went")
 
     def __init__(self, connection: Host, number: int) -> None:
         self.connection = connection
         self.number = number
         self.counts = Counts()
+        self.went = Shares()
         connection.vhost.counts[AMQP091].begin(self.counts)
         self.held = Held(number, self.counts)
 
@@ -53,6 +54,12 @@ class Output:
     ) -> None:
         """`reply` with a method frame."""
         self.reply(encode_frame(self.number, name, **arguments), scope, need=need)
+
+    def count_published(self, count: int, exchange: str) -> None:
+        """Messages of the channel came for this exchange."""
+        if exchange is not self.went.name:
+            self.went.turn(exchange, self.counts.publish)
+        self.counts.publish += count
 
     def count_routed(self, count: int, route: PublishRoute, mandatory: bool) -> None:
         """Messages of the channel went this way."""

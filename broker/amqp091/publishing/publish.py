@@ -443,7 +443,7 @@ def _publish(
         largest += _LONGEST_NAME
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
-    channel.output.counts.publish += len(raws)
+    channel.output.count_published(len(raws), target.exchange)
     route = connection.vhost.known(target.exchange, target.routing_key)
     if route is not None and not (route.needs_headers or kind.copies):
         queues = len(route.queues)

@@ -174,6 +174,10 @@ class Channel:
     def _count_ack(self, run: Run) -> None:
         count = len(run.entries)
         run.queue.counts.ack += count
+        if run.consumer is not None:
+            run.consumer.counts.ack += count
+        elif run.queue in self.consumers.got:
+            self.consumers.got[run.queue].ack += count
         self.output.counts.ack += count
 
     def settle(self, how: Settlement, runs: list[Run], *, whole: bool = False) -> Need:

@@ -25,6 +25,7 @@ from broker.model.history.records import Entry
 from broker.model.queue.arguments import BROWSE, check_consumer_arguments
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.direct_reply import PREFIX, REPLY_TO
+from broker.model.statistics import MOST_SHARES, Counts
 
 if TYPE_CHECKING:
     from broker.connection import Connection
@@ -38,11 +39,12 @@ _LOOK_AT = 16
 
 class ChannelConsumers:
     """The consumers of one channel, in `by_tag`. Messages in flight are counted for each consumer and for the
-    channel, for qos."""
+    channel, for qos. `got`: the counters of basic.get, of the last queues."""
 
     __slots__ = (
         "_cancels", "_connection", "_flowing", "_gets_held", "_in_flight", "_limit", "_next_tag", "_number",
         "_output", "_prefetch", "_replies", "_served", "_staged", "_times", "_unacked", "by_tag",
+        "got",
     )  # fmt: skip
 
     def __init__(self, output: Output, unacked: Unacked) -> None:
@@ -51,6 +53,7 @@ class ChannelConsumers:
         self._number = output.number
         self._unacked = unacked
         self.by_tag: dict[str, ServedConsumer] = {}
+        self.got: dict[Queue, Counts] = {}
         self._replies: ServedConsumer | None = None
         self._served = 0
         self._staged = Staged()
@@ -229,16 +232,21 @@ class ChannelConsumers:
         if not consumer.no_ack:
             self._unacked.add(Run(tag, entries, consumer.queue, consumer))
         octets = write_deliveries(connection.out, consumer, tag, entries, self._number, connection.frame_max)
-        counts, of_queue, count = self._output.counts, consumer.queue.counts, len(entries)
+        counts, of_queue, own, count = (
+            self._output.counts, consumer.queue.counts, consumer.counts, len(entries)
+        )  # fmt: skip
         if consumer.no_ack:
             counts.deliver_no_ack += count
             of_queue.deliver_no_ack += count
+            own.deliver_no_ack += count
         else:
             counts.deliver += count
             of_queue.deliver += count
+            own.deliver += count
         if consumer.redelivered:
             counts.redeliver += consumer.redelivered
             of_queue.redeliver += consumer.redelivered
+            own.redeliver += consumer.redelivered
         connection.sent(octets)
 
     def resume(self) -> None:
@@ -287,6 +295,15 @@ class ChannelConsumers:
             for cancel in cancels:
                 self._output.reply(cancel)
 
+    def _got_of(self, queue: Queue) -> Counts:
+        """The counters of basic.get from this queue."""
+        found = self.got.get(queue)
+        if found is None:
+            if len(self.got) >= MOST_SHARES:
+                del self.got[next(iter(self.got))]
+            found = self.got[queue] = Counts()
+        return found
+
     def get(self, name: str, *, no_ack: bool) -> None:
         """basic.get from the queue of this name."""
         connection = self._connection
@@ -294,7 +311,7 @@ class ChannelConsumers:
         queue = connection.vhost.queue(name, owner=connection)
         connection.vhost.shared.used(queue)
         entry = queue.pop(no_ack=no_ack)
-        for counts in (queue.counts, self._output.counts):
+        for counts in (queue.counts, self._output.counts, self._got_of(queue)):
             if entry is None:
                 counts.get_empty += 1
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.model.history.records import Entry, MessageId
+from broker.model.statistics import Counts
 
 UNLIMITED = 1 << 30
 """The `credit` of a consumer that neither qos nor back-pressure limits."""
@@ -44,11 +45,12 @@ class Consumer:
 
     - `priority`: those with a lower one only get what all those with a higher one have no credit for.
     - `browses`: it sees messages, and takes none (`browsing`).
+    - `counts`: what it got, and acknowledged.
     - `rests`: its sink took as much as one tick allows, and goes on by itself. Those with a lower priority
       wait.
     """
 
-    __slots__ = ("browses", "exclusive", "no_ack", "priority", "rests", "sink", "tag")
+    __slots__ = ("browses", "counts", "exclusive", "no_ack", "priority", "rests", "sink", "tag")
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class Consumer:
         self.priority = priority
         self.browses = browses
         self.rests = False
+        self.counts = Counts()
 
 
 Browsers = dict[Consumer, MessageId]

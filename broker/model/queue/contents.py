@@ -38,7 +38,7 @@ from broker.model.queue.removals import MessageFormat, Removals
 from broker.model.queue.replica import ReplicaContents
 from broker.model.queue.requeueing import Returning
 from broker.model.queue.returns import Returns
-from broker.model.statistics import Counts
+from broker.model.statistics import Counts, Shares
 from broker.model.values import Reason, Scope, titled
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class QueueContents:
     - `timed`: the queue holds, or once held, messages that expire.
     - `returns`: how often messages have come back, if a delivery limit needs it.
     - `ready_octets`: body bytes of ready messages; only counted if such a limit applies (`sized`).
+    - `came`: `counts.publish` by exchange; None before the first message.
     - `counts`: messages in and out, for statistics.
     - `marks`: which numbers of each producer the queue had. Only `Producers` changes them.
     - `stored`: the store may hold some of its messages. Until then the store needs no dequeues.
@@ -109,6 +110,7 @@ class QueueContents:
         "back",
         "backlog",
         "browsers",
+        "came",
         "consumer_seen",
         "consumers",
         "content_scope",
@@ -197,6 +199,7 @@ class QueueContents:
         self.browsers: Browsers = {}
         self.consumer_seen = False
         self.counts = Counts()
+        self.came: Shares | None = None
         self.marks: Marks = {}
         self.deleted = False
         self.scheduled = False

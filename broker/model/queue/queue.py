@@ -28,6 +28,7 @@ from broker.model.queue.keyed.message_groups import GroupedReady
 from broker.model.queue.put_back import put_back
 from broker.model.queue.removals import AT_ONCE, DROPPED_AT_ONCE, HAND, OCTETS_AT_ONCE
 from broker.model.queue.returns import Returns
+from broker.model.statistics import Shares
 from broker.model.values import DYING, Reason
 
 __all__ = ["Mode", "Queue"]
@@ -67,6 +68,9 @@ class Queue(QueueContents):
     def enqueue_run(self, envelope: Envelope, raws: list[bytes]) -> int:
         """Append messages. Returns the first sequence. Makes no history; `VirtualHost.publish` does that."""
         first = self.ids.take(len(raws))
+        came = self.came
+        if came is None or envelope.exchange is not came.name:
+            self._came_from(envelope.exchange)
         self.counts.publish += len(raws)
         back = self.back
         back.extend(zip(range(first, first + len(raws)), repeat(envelope), raws, strict=False))
@@ -81,6 +85,11 @@ class Queue(QueueContents):
         if not self.scheduled and (self.consumers or self.browsers):
             self.schedule()
         return first
+
+    def _came_from(self, exchange: str) -> None:
+        if self.came is None:
+            self.came = Shares()
+        self.came.turn(exchange, self.counts.publish)
 
     def hold_refused(self, envelope: Envelope, raws: list[bytes]) -> int:
         """Hold messages that the full queue rejects until each has become a dead letter. Returns the first

@@ -8,6 +8,7 @@ pytest.importorskip("proton")
 
 from proton import Delivery, Message
 
+from broker.amqp10.connection import Amqp10Connection
 from broker.model.statistics import AMQP10
 from tests.broker.amqp091.test_counts import told
 from tests.broker.amqp10.wire import Talker, world10
@@ -34,6 +35,12 @@ def test_each_message_is_counted_once_where_it_passes() -> None:
     assert told(counts) == own and counts.publish_confirm == 3
     assert told(world.vhost.queues["q"].counts) == {"publish": 2, "deliver": 3, "ack": 1, "redeliver": 1}
     assert told(world.vhost.exchanges["amq.topic"].counts) == {"publish": 1}
+    served = talker.connection
+    assert isinstance(served, Amqp10Connection)
+    went = {name: part.publish for name, part in served.went.parts(served.counts).items()}
+    assert went == {"": 2, "amq.topic": 1}
+    ((queue, got),) = served.links.delivered
+    assert (queue.name, told(got)) == ("q", {"deliver": 3, "ack": 1, "redeliver": 1})
     for connection in list(world.broker.connections):
         connection.lost(world.now)
     assert told(world.broker.vhosts.totals(AMQP10)) == own

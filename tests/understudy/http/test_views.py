@@ -190,6 +190,52 @@ def test_fields_and_types_are_rabbitmqs(pair: Pair) -> None:
     visit(pair, script)
 
 
+def test_flows_between_exchanges_channels_and_queues_are_told(pair: Pair) -> None:
+    """Of the objects of the fixture, and of a second exchange, a second queue, and basic.get."""
+    node, now = pair[0].running, pair.now
+    vhost = node.vhost
+    vhost.declare_exchange("x", "fanout", durable=True)
+    vhost.declare_queue("r", owner=None, durable=True)
+    for queue in ("q", "r"):
+        vhost.bind_queue(queue, "x", "", owner=None)
+    client = Client("flows", pair[0], now)
+    client.conn.peer = replace(client.conn.peer, port=40001)
+    client.begin(now)
+    for exchange, letters in (("x", "abc"), ("", "d"), ("x", "e"), ("x", "f")):
+        client.publish("r", letters, pair.now, exchange=exchange)
+        pair.run(0.1)
+    for _ in range(2):
+        client.call("basic.get", pair.now, queue="r", no_ack=True)
+    pair.run(0.1)
+
+    async def script(to: Doors) -> None:
+        async def whole(path: str) -> Any:
+            code, found = await to.ask("GET", path)
+            assert code == 200
+            return found
+
+        r = await whole("/api/queues/%2F/r")
+        assert {one["exchange"]["name"]: one["stats"]["publish"] for one in r["incoming"]} == {"x": 5, "": 1}
+        (given,) = r["deliveries"]
+        assert given["channel_details"]["number"] == 1 and given["channel_details"]["user"] == "guest"
+        assert (given["stats"]["get_no_ack"], given["stats"]["deliver_get"]) == (2, 2)
+        assert "publish" not in given["stats"] and given["stats"]["get_no_ack_details"] == {"rate": 0.0}
+        q = await whole("/api/queues/%2F/q")
+        assert sum(one["stats"]["deliver"] for one in q["deliveries"]) == q["message_stats"]["deliver"] > 0
+        x = await whole("/api/exchanges/%2F/x")
+        (came,) = x["incoming"]
+        assert came["stats"]["publish"] == 5 and came["channel_details"] == given["channel_details"]
+        assert {one["queue"]["name"]: one["stats"]["publish"] for one in x["outgoing"]} == {"q": 5, "r": 5}
+        name = given["channel_details"]["name"].replace(" ", "%20").replace("/", "%2F")
+        channel = await whole(f"/api/channels/{name}")
+        assert {one["exchange"]["name"]: one["stats"]["publish"] for one in channel["publishes"]} == {
+            "x": 5, "": 1
+        }  # fmt: skip
+        assert [one["queue"] for one in channel["deliveries"]] == [{"name": "r", "vhost": "/"}]
+
+    visit(pair, script)
+
+
 def test_a_connection_tells_of_its_tls_and_of_the_clients_certificate(pair: Pair, tmp_path: Path) -> None:
     files = Authority(tmp_path).signed("client", common_name="ann")
     der = ssl.PEM_cert_to_DER_cert(Path(files.certificate).read_text().split("-----END")[0] + _END)

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from broker.amqp091.server.channel import Channel
-from broker.amqp091.server.connection import ServerConnection
 from ha.adapter.management.connection_name import connection_name
 from ha.adapter.management.views.connections import clients
 from ha.adapter.management.views.consumers import CONSUMERS, Consuming, channel_name
+from ha.adapter.management.views.flows import (
+    Opened,
+    deliveries_of_channel,
+    opened,
+    publishes_of_channel,
+)
 from ha.adapter.management.views.rates import channel_stats
 from ha.adapter.management.views.view import Column, Row, Table, View
-
-if TYPE_CHECKING:
-    from broker.connection import Connection
-    from broker.model.statistics import Counts
-
-
-class Opened(NamedTuple):
-    """A channel, or an AMQP 1.0 connection (`channel` is None)."""
-
-    connection: Connection
-    channel: Channel | None
-    counts: Counts
-
-    @property
-    def number(self) -> int:
-        return 0 if self.channel is None else self.channel.number
-
-
-def opened(connection: Connection) -> Iterator[Opened]:
-    if isinstance(connection, ServerConnection):
-        for channel in list(connection.channels.values()):
-            if channel.is_open:
-                yield Opened(connection, channel, channel.output.counts)
-    else:
-        yield Opened(connection, None, connection.counts)
 
 
 def _unacked(found: Opened) -> int:
@@ -114,8 +92,8 @@ CHANNELS: Table[Opened] = Table(
     columns=_COLUMNS,
     details={
         "consumer_details": _consumer_details,
-        "deliveries": lambda found, view: [],
-        "publishes": lambda found, view: [],
+        "deliveries": deliveries_of_channel,
+        "publishes": publishes_of_channel,
     },
     plain=tuple(name for name in _COLUMNS if name != "message_stats"),
 )

@@ -9,6 +9,7 @@ from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import Binding, Exchange
 from ha.adapter.management.definitions_view import key_to_json, to_json
 from ha.adapter.management.operations.binding_key import percent, properties_key
+from ha.adapter.management.views.flows import incoming_of_exchange, outgoing_of_exchange
 from ha.adapter.management.views.queues import listed
 from ha.adapter.management.views.rates import exchange_stats
 from ha.adapter.management.views.view import ABSENT, Column, Table, View
@@ -36,7 +37,7 @@ EXCHANGES: Table[Exchange] = Table(
     vhost=lambda exchange: exchange.vhost,
     owner=None,
     columns=_EXCHANGE,
-    details={"incoming": lambda exchange, view: [], "outgoing": lambda exchange, view: []},
+    details={"incoming": incoming_of_exchange, "outgoing": outgoing_of_exchange},
     plain=("arguments", "auto_delete", "durable", "internal", "name", "policy", "type", "vhost"),
 )
 

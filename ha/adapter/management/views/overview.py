@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from broker.model.statistics import CHURN, NAMES, PROTOCOLS, Counts, sum_of
 from broker.model.values import ExchangeType
 from broker.sampling import NOTHING
-from ha.adapter.management.views.channels import opened
 from ha.adapter.management.views.connections import clients
 from ha.adapter.management.views.directory import cluster_name
+from ha.adapter.management.views.flows import opened
 from ha.adapter.management.views.queues import listed
 from ha.adapter.management.views.rates import LENGTHS, channel_stats, details, gauge
 from ha.adapter.management.views.vhosts import LIVE, counts_in, lengths_in

@@ -21,6 +21,7 @@ from broker.sampling import EVERY
 from ha.adapter.management.connection_name import connection_name
 from ha.adapter.management.definitions_view import to_json
 from ha.adapter.management.views.consumers import consumer_rows
+from ha.adapter.management.views.flows import deliveries_of_queue, incoming_of_queue
 from ha.adapter.management.views.rates import LENGTHS, gauge, queue_stats, stat_at
 from ha.adapter.management.views.view import ABSENT, Column, Table, View
 
@@ -170,8 +171,8 @@ QUEUES: Table[Queue] = Table(
     columns=_COLUMNS,
     details={
         "consumer_details": lambda queue, view: list(consumer_rows(queue, view)),
-        "deliveries": lambda queue, view: [],
-        "incoming": lambda queue, view: [],
+        "deliveries": deliveries_of_queue,
+        "incoming": incoming_of_queue,
     },
     plain=_PLAIN,
     number=lambda queue, path: stat_at(queue.counts, path[1:]) if path[0] == "message_stats" else None,

@@ -58,6 +58,11 @@ def exchange_stats(counts: Counts, view: View) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name.startswith("publish")}
 
 
+def publish_stats(counts: Counts, view: View) -> dict[str, Any]:
+    found = _stats(counts, view, (("publish", "publish"),))
+    return {name: value for name, value in found.items() if name.startswith("publish")}
+
+
 def _stats(counts: Counts, view: View, names: Iterable[tuple[str, str]]) -> dict[str, Any]:
     values, samples = counts.values(), list(counts.samples or ())
     found: dict[str, Any] = {}
