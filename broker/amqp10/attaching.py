@@ -90,9 +90,15 @@ def outgoing(links: LinksHost, link: Sender) -> Outgoing:
     link.rcv_settle_mode = link.remote_rcv_settle_mode
     told = link.remote_properties if isinstance(link.remote_properties, dict) else {}
     return Outgoing(
-        links, link, queue, settled=settled, wants_id=told.get(REPLICATION_ID) is True,
+        links, link, queue, settled=settled, wants_id=_wants_id(told.get(REPLICATION_ID)),
         temporary=wanted.dynamic, priority=_priority(told.get(PRIORITY)), browses=browses,
     )  # fmt: skip
+
+
+def _wants_id(told: object) -> bool:
+    if told is None or isinstance(told, bool):
+        return told is True
+    raise Fault(INVALID_FIELD, f"{REPLICATION_ID} is not a boolean")
 
 
 def _priority(told: object) -> int:

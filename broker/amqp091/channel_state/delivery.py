@@ -16,15 +16,12 @@ from broker.amqp091.codec.frames import METHOD, tag_bytes
 from broker.amqp091.codec.properties import with_header, without_bcc
 from broker.amqp091.codec.served_frames import served_frames
 from broker.model.history.records import Entry, Envelope
-from broker.model.queue.arguments import BROWSE, priority_of
+from broker.model.queue.arguments import BROWSE, REPLICATION_ID, priority_of
 from broker.model.queue.consumer import Consumer, DeliverySink
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
     from broker.model.queue.returns import Returns
-
-REPLICATION_ID = "x-replication-id"
-"""Consumer argument that requests the header of the same name, with `<queue uuid hex>:<epoch>:<sequence>`."""
 
 DELIVERY_COUNT = "x-delivery-count"
 """Header with the number of times that a message has come back, on queues with a delivery limit, as in

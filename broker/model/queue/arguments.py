@@ -179,6 +179,8 @@ BROWSE = "x-browse"
 LAST_VALUE = "x-last-value-key"
 GROUP, SHARED_GROUPS = "x-message-group", "x-message-group-shared"
 """Of our own, of consumers and of queues, as in Qpid."""
+REPLICATION_ID = "x-replication-id"
+"""Consumer argument that requests the header of the same name, with `<queue uuid hex>:<epoch>:<sequence>`."""
 
 QUEUE_TYPES = ("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue")
 """A quorum queue is accepted because queues of a pair are replicated. Streams are not supported."""
@@ -222,6 +224,7 @@ _OF_A_CONSUMER: Mapping[str, Callable[[object], str | None]] = {
     "x-priority": _whole,
     "x-cancel-on-ha-failover": _boolean,
     BROWSE: _boolean,
+    REPLICATION_ID: _boolean,
 }
 
 _STREAMS = frozenset(

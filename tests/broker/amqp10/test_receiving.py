@@ -470,6 +470,9 @@ def test_the_replication_id_is_sent_on_request() -> None:
     assert message.annotations[symbol("x-replication-id")] == f"{uuid}:1:1"
     ((_, other),) = talker.received(talker.receiver("q", credit=1, name="other"))
     assert symbol("x-replication-id") not in other.annotations
+    wrong = talker.receiver("q", name="wrong", properties={symbol("x-replication-id"): "yes"})
+    talker.turn()
+    assert wrong.remote_condition.name == "amqp:invalid-field"
 
 
 def test_properties_of_0_9_1_and_the_time_that_is_left() -> None:

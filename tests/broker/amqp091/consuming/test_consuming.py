@@ -195,6 +195,9 @@ def test_the_replication_id_is_added_where_asked_for() -> None:
     found = [headers_of(b"\2\0\1" + len(s.header).to_bytes(4, "big") + s.header) for s in seen]
     assert [h["x-replication-id"] for h in found] == [f"{uuid}:1:1", f"{uuid}:1:2"]
     assert [s.body for s in seen] == [b"1", b"2"]
+    refused = client.call(1, "basic.consume", queue="q", arguments={"x-replication-id": "yes"})
+    assert refused["reply_code"] == 406
+    assert "invalid arg 'x-replication-id' for queue 'q' in vhost '/'" in refused["reply_text"]
 
 
 def test_a_paused_reader_gets_its_budget_and_later_the_rest() -> None:
