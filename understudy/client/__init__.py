@@ -31,7 +31,9 @@ from __future__ import annotations
 from understudy.client.brokers import ConnectFailed, Outage
 from understudy.client.consumer import Consumer, Delivery
 from understudy.client.consuming import QueueGone
+from understudy.client.ledgers import ReplicationId, parse_replication_id
 from understudy.client.numbering import Fenced, NotExactlyOnce
+from understudy.client.processed import OwnTransaction, Processed, ProcessedFile
 from understudy.client.publisher import Publisher
 from understudy.client.publishing import NotConfirmed
 from understudy.client.refusals import Refused
@@ -46,7 +48,12 @@ __all__ = [
     "NotConfirmed",
     "NotExactlyOnce",
     "Outage",
+    "OwnTransaction",
+    "Processed",
+    "ProcessedFile",
     "Publisher",
     "QueueGone",
     "Refused",
+    "ReplicationId",
+    "parse_replication_id",
 ]

@@ -22,6 +22,7 @@ from understudy.client.brokers import Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
 from understudy.client.failover import LOST, Failover, declare_all
 from understudy.client.ledgers import ID_HEADER, ReplicationId, parse_replication_id
+from understudy.client.processed import Processed
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 
@@ -86,6 +87,8 @@ class Consumer(ConsumerBase[Delivery]):
         declare: Iterable[Any] = (),
         given_up: Callable[[], bool] = lambda: False,
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
+        exactly_once: bool = False,
+        processed: str | os.PathLike[str] | Processed | None = None,
         **connection: Any,
     ) -> None:
         """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat and tls, as for
@@ -94,13 +97,16 @@ class Consumer(ConsumerBase[Delivery]):
         `ledger_heartbeat`: longest silence of the ledger, in seconds, while the application asks for
         deliveries. `prefetch` must be at least `ack_every`. Otherwise the broker would wait for acks, and the
         acks for deliveries.
+
+        `exactly_once`: skip messages that were processed before. `processed` remembers them: a file, which is
+        `NAME.processed.db` in `ledger_dir` by default, or a `Processed`, such as an `OwnTransaction`.
         """
         if prefetch and prefetch < ack_every:
             raise ValueError("prefetch must be 0 or at least ack_every")
         super().__init__(
             Failover(addresses, **connection), queue, name, ledger_dir,
             prefetch=prefetch, ack_every=ack_every, ack_interval=ack_interval, given_up=given_up,
-            ledger_heartbeat=ledger_heartbeat,
+            ledger_heartbeat=ledger_heartbeat, exactly_once=exactly_once, processed=processed,
         )  # fmt: skip
         self._declare = tuple(declare)
         self._unsettled: OrderedDict[int, Delivery] = OrderedDict()

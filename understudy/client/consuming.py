@@ -1,6 +1,7 @@
 """A consumer, independent of the protocol: it hands out messages, and acks them in batches.
 
-It reconnects after a loss, and keeps a ledger.
+It reconnects after a loss, and keeps a ledger. With `exactly_once`, it skips what was
+processed before (`once`).
 
 Role: the base of both kits' `Consumer`. The subclass opens the connection and sends the acks. Owner: the
 application, on one thread.
@@ -19,6 +20,8 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from understudy.client import forks
 from understudy.client.brokers import Brokers, TimeUp
 from understudy.client.ledgers import Pulse, ReceivedLedger, ReplicationId, new_incarnation, open_ledger
+from understudy.client.once import once_of
+from understudy.client.processed import Processed
 
 PREFETCH = 200
 ACK_EVERY = 50
@@ -38,6 +41,8 @@ class ConsumerCounts:
     redelivered: int = 0
     """The part of `received` that is flagged as possibly delivered before."""
     acked: int = 0
+    skipped: int = 0
+    """Acked, but not handed to the caller: processed before. With `exactly_once` only."""
 
 
 class AnyDelivery(Protocol):
@@ -78,6 +83,8 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         ack_interval: float,
         given_up: Callable[[], bool],
         ledger_heartbeat: float,
+        exactly_once: bool,
+        processed: str | os.PathLike[str] | Processed | None,
     ) -> None:
         self.name = name
         self.queue = queue
@@ -88,6 +95,12 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         self._ack_interval = ack_interval
         self._given_up = given_up
         ledger = open_ledger(ledger_dir, name, "consumer", new_incarnation())
+        try:
+            self._once = once_of(exactly_once, processed, ledger_dir, name)
+        except BaseException:
+            if ledger is not None:
+                ledger.close()
+            raise
         self._ledger = ReceivedLedger(ledger, failover.title(queue))
         self._pulse = Pulse(ledger, ledger_heartbeat)
         self._source: Any = None
@@ -132,8 +145,27 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         """The next message. Waits up to `timeout` seconds; returns None if no message came or no broker
         serves.
 
-        A connection attempt that has begun is finished, within `connect_timeout`. Raises QueueGone.
+        A connection attempt that has begun is finished, within `connect_timeout`. Raises QueueGone. With
+        `exactly_once`, the last message must be acked or rejected, and RuntimeError is raised otherwise.
         """
+        if self._once is not None:
+            self._once.expect_none()
+        until = time.monotonic() + timeout
+        while self._look(timeout):
+            try:
+                delivery = self._take()
+                if delivery is not None:
+                    return delivery
+            except BaseException:  # the caller has not seen it: a later ack must not cover it
+                self._undo()
+                raise
+            timeout = max(0.0, until - time.monotonic())
+        if self._gone:
+            raise QueueGone(f"queue {self.queue!r} was deleted")
+        return None
+
+    def _look(self, timeout: float) -> bool:
+        """Whether a message has arrived. Waits for one, and sees to heartbeats, acks and the ledger."""
         if not self._arrived:
             self._wait(timeout)
         else:
@@ -141,27 +173,57 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             if self._handled:
                 self._ack_if_due()
             self._write_ledger_if_due()
-        if not self._arrived:
-            if self._gone:
-                raise QueueGone(f"queue {self.queue!r} was deleted")
+        return bool(self._arrived)
+
+    def _take(self) -> DeliveryT | None:
+        """The message that arrived first, which the application has in hand now; None if it is skipped."""
+        delivery = self._arrived.popleft()
+        if self._once is not None and self._once.skips(delivery):
+            self.counts.skipped += 1
+            self._handle(delivery)
             return None
+        self.counts.received += 1
+        self.counts.redelivered += delivery.redelivered
+        self._ledger.received(delivery.id, delivery.redelivered)
+        return delivery
+
+    def _undo(self) -> None:
+        """The message in hand, if any, is not processed: it comes again."""
         try:
-            delivery = self._arrived.popleft()
-            self.counts.received += 1
-            self.counts.redelivered += delivery.redelivered
-            self._ledger.received(delivery.id, delivery.redelivered)
-            return delivery
-        except BaseException:  # the caller has not seen it: a later ack must not cover it
             self._lose()
-            raise
+        finally:
+            if self._once is not None:
+                self._once.undo()
 
     def ack(self, delivery: DeliveryT) -> None:
         """Ack `delivery` and all deliveries handed out before it. Acks are sent in batches; see `flush`.
 
-        Does nothing for a delivery that is already acked or rejected.
+        Does nothing for a delivery that is already acked or rejected. With `exactly_once`, remembers that it
+        is processed, also after its connection is lost; raises NotExactlyOnce, or the error of the database,
+        if that fails. The message then comes again.
         """
+        self._refuse_if_abandoned()
+        if self._once is not None and not self._remember(delivery):
+            return
         if self._is_settled(delivery):
             return
+        self._handle(delivery)
+        self._stay_alive()
+
+    def _remember(self, delivery: DeliveryT) -> bool:
+        """Whether the delivery was in hand. It is processed from now on."""
+        once = self._once
+        assert once is not None
+        try:
+            done = once.done(delivery)
+        except BaseException:  # processed or not, as the memory says when it comes again
+            self._undo()
+            raise
+        self.counts.skipped += done is False
+        return done is not None
+
+    def _handle(self, delivery: DeliveryT) -> None:
+        """Ack it, and all deliveries before it, with the next batch."""
         if not self._handled:
             self._handled_at = time.monotonic()
         try:
@@ -171,10 +233,14 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             raise
         if len(self._handled) >= self._ack_every:
             self._send_ack()
-        self._stay_alive()
 
     def reject(self, delivery: DeliveryT, *, requeue: bool) -> None:
-        """Give one message back to the queue (`requeue`), or reject it for good. Sends pending acks first."""
+        """Give one message back to the queue (`requeue`), or reject it for good. Sends pending acks first.
+
+        With `exactly_once`, rolls the application's own transaction back."""
+        self._refuse_if_abandoned()
+        if self._once is not None and self._once.in_hand is delivery:
+            self._once.undo()
         if self._is_settled(delivery):
             return
         self._send_ack()
@@ -205,7 +271,11 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             self._forget()
             self.failover.close()
         finally:
-            self._ledger.close()
+            try:
+                self._ledger.close()
+            finally:
+                if self._once is not None:
+                    self._once.close()
 
     def abandon(self) -> None:
         """Called in each forked child: connection, ledger and deliveries belong to the parent.
@@ -216,6 +286,8 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         self._forget()
         self._ledger.abandon()
         self.failover.abandon()
+        if self._once is not None:
+            self._once.abandon()
 
     # -- implemented by each kit ---------------------------------------------------------------------------
 
@@ -316,6 +388,8 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         if not handled or self._source is None:
             return
         try:
+            if self._once is not None:
+                self._once.flush()
             self._say_acks(handled)
         except self._lost:
             self._lose()

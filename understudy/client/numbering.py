@@ -45,8 +45,8 @@ _LARGEST = 4096
 
 
 class NotExactlyOnce(Exception):
-    """The publisher cannot make sure that no message is in a queue twice, and sends nothing. `str()` is one
-    line, and says what to do."""
+    """A publisher cannot make sure that no message is in a queue twice, and sends nothing. Or a consumer
+    cannot make sure that no message is processed twice. `str()` is one line, and says what to do."""
 
 
 class Fenced(NotExactlyOnce):

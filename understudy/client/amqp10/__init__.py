@@ -30,6 +30,7 @@ from understudy.client.amqp10.wire import Refused
 from understudy.client.brokers import ConnectFailed, Outage
 from understudy.client.consuming import QueueGone
 from understudy.client.numbering import Fenced, NotExactlyOnce
+from understudy.client.processed import OwnTransaction, Processed, ProcessedFile
 from understudy.client.publishing import NotConfirmed
 from understudy.client_tls import ClientTls
 
@@ -42,6 +43,9 @@ __all__ = [
     "NotConfirmed",
     "NotExactlyOnce",
     "Outage",
+    "OwnTransaction",
+    "Processed",
+    "ProcessedFile",
     "Publisher",
     "QueueGone",
     "Refused",

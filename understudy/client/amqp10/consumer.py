@@ -27,6 +27,7 @@ from understudy.client.amqp10.wire import Lost, Refused, Wire, reason
 from understudy.client.brokers import CONNECT_TIMEOUT, Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
 from understudy.client.ledgers import ID_HEADER, ReplicationId, parse_replication_id
+from understudy.client.processed import Processed
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 from understudy.shared.amqp10.addresses import of_queue, parse
 from understudy.shared.amqp10.conditions import DELETED, Fault
@@ -82,6 +83,8 @@ class Consumer(ConsumerBase[Delivery]):
         ack_interval: float = ACK_INTERVAL,
         given_up: Callable[[], bool] = lambda: False,
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
+        exactly_once: bool = False,
+        processed: str | os.PathLike[str] | Processed | None = None,
         **connection: Any,
     ) -> None:
         """`queue`: the queue's name, or its address `/queues/NAME`. `connection`: user, password,
@@ -90,13 +93,16 @@ class Consumer(ConsumerBase[Delivery]):
         `ledger_heartbeat`: longest silence of the ledger, in seconds, while the application asks for
         deliveries. `prefetch`: most messages that are not acked, given to the broker as credit. It must be at
         least `ack_every`. Otherwise the broker would wait for acks, and the acks for deliveries.
+
+        `exactly_once`: skip messages that were processed before. `processed` remembers them: a file, which is
+        `NAME.processed.db` in `ledger_dir` by default, or a `Processed`, such as an `OwnTransaction`.
         """
         if prefetch < max(1, ack_every):
             raise ValueError("prefetch must be at least ack_every")
         super().__init__(
             Failover(addresses, **connection), _queue_of(queue), name, ledger_dir,
             prefetch=prefetch, ack_every=ack_every, ack_interval=ack_interval, given_up=given_up,
-            ledger_heartbeat=ledger_heartbeat,
+            ledger_heartbeat=ledger_heartbeat, exactly_once=exactly_once, processed=processed,
         )  # fmt: skip
         self._patience = connection.get("connect_timeout", CONNECT_TIMEOUT)
         self._attached = False
