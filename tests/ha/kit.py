@@ -1,4 +1,4 @@
-"""The client kit on a simulated pair: its consumer speaks real frames to whichever host serves, without sockets.
+"""The client kit on a simulated pair: its consumer speaks real frames to whichever host serves.
 
 Owner: the test, which moves the time by calling the consumer.
 """
