@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from broker.amqp091.server.connection import ServerConnection
 from ha.adapter.management.connection_name import connection_name
-from ha.adapter.management.views.channels import Opened, limits, opened, uncommitted, unconfirmed
+from ha.adapter.management.views.channels import limits, uncommitted, unconfirmed
 from ha.adapter.management.views.consumers import channel_name
+from ha.adapter.management.views.flows import Opened, opened
 from understudy.http.metrics.exposition import labels_of
 
 if TYPE_CHECKING:
