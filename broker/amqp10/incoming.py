@@ -24,6 +24,7 @@ from broker.model.steps import Steps
 from broker.model.values import Need
 from broker.model.vhost.turns import publish_in_turns
 from broker.model.vhost.vhost import Published
+from broker.model.vhost.windows import first_fault
 from broker.pieces import Parts, gather
 from understudy.shared.amqp10.addresses import Address, parse
 from understudy.shared.amqp10.conditions import (
@@ -65,8 +66,12 @@ class _Run(NamedTuple):
 
     def one(self, at: int) -> _Run:
         """The run with only message `at`."""
-        deliveries, messages = [self.deliveries[at]], [self.messages[at]]
-        return self._replace(deliveries=deliveries, messages=messages, first=self.first + at)
+        return self.part(at, at + 1)
+
+    def part(self, begin: int, end: int) -> _Run:
+        """The run with only messages `begin` up to `end`."""
+        deliveries, messages = self.deliveries[begin:end], self.messages[begin:end]
+        return self._replace(deliveries=deliveries, messages=messages, first=self.first + begin)
 
 
 class IncomingHost(Protocol):
@@ -300,6 +305,18 @@ class Incoming:
                 self._links.fail(self, fault_of(error))
 
     def _publish_to(self, route: PublishRoute, run: _Run) -> Steps[None]:
+        """Publish a run. A message with an id that a queue with a window cannot take is rejected alone."""
+        form = self._links.connection.vhost.removals.format
+        while route.windows and (found := first_fault(form, run.messages)) is not None:
+            at, fault = found
+            if at:
+                yield from self._publish_good(route, run.part(0, at))
+            self._reject([run.deliveries[at]], fault_of(fault))
+            run = run.part(at + 1, len(run.messages))
+        if run.messages:
+            yield from self._publish_good(route, run)
+
+    def _publish_good(self, route: PublishRoute, run: _Run) -> Steps[None]:
         connection, kind = self._links.connection, run.kind
         outcome = deliveries.ACCEPTED if route.queues else deliveries.RELEASED
         count, counts = len(run.messages), connection.counts
@@ -318,7 +335,7 @@ class Incoming:
                 part, messages, persistent=kind.persistent, channel=0, largest_frame=run.largest,
                 producer=self.producer, first_tag=run.first + at, expiration=kind.expiration,
                 priority=kind.priority,
-                numbering=None if numbers is None else numbers.numbering(run.first + at),
+                numbering=None if numbers is None else numbers.numbering(run.first + at), by_id=True,
             )  # fmt: skip
             if part.refusing:
                 connection.await_refused()

@@ -17,6 +17,7 @@ from broker.model.values import Need, Position, Scope
 from broker.model.vhost.fingerprint import Frozen
 from broker.model.vhost.policies import weakest_confirm
 from broker.model.vhost.vhosts import VirtualHosts
+from broker.model.vhost.windows import records_of
 from ha.core.ports import DefinitionsPart, IdsByEpoch
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ def _parts(frozen: Frozen, most: int) -> Iterator[DefinitionsPart]:
             [encode_record(record) for record in records],
             [(queue.uuid, sequence) for queue, sequence in some],
         )
+    seen = [queue.uuid for queue in frozen.queues if queue.content_scope & Scope.LINK]
+    for uuid in seen:
+        if (recent := frozen.recent.get(uuid)) is not None:
+            for record in records_of(uuid, recent, Scope.LINK):  # a part each, because they may be large
+                yield DefinitionsPart([encode_record(record)], [])
 
 
 def _deleted(uuid: bytes, ends: EpochEnds) -> QueueEnds:

@@ -69,4 +69,5 @@ class Bases:
             self._generation = generation
         ends = [encode_record(record) for record in vhosts.ends(Scope.STORE) if record.ends]
         marks = [encode_record(record) for record in vhosts.stored_marks()]
-        return Base([*self._definitions, *ends, *marks], vhosts.queues_by_uuid.keys())
+        ids = [encode_record(record) for record in vhosts.stored_ids()]
+        return Base([*self._definitions, *ends, *marks, *ids], vhosts.queues_by_uuid.keys())

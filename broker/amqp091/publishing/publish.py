@@ -43,6 +43,7 @@ from broker.errors import (
 from broker.model.values import Need
 from broker.model.vhost.enqueueing import Published
 from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
+from broker.model.vhost.windows import first_fault
 from broker.pieces import PER_MESSAGE, gather
 
 if TYPE_CHECKING:
@@ -463,6 +464,8 @@ def _publish_run(
     channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
     largest: int, first: int,
 ) -> None:  # fmt: skip
+    if route.windows:
+        _check_ids(channel, target, route, raws, kind, largest, first)
     if channel.transaction is not None:
         channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
         return
@@ -473,11 +476,26 @@ def _publish_run(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
         blind=kind.blind, numbering=None if channel.numbers is None else channel.numbers.numbering(first),
+        by_id=True,
     )  # fmt: skip
     if channel.confirming:
         _answer(channel, done, first, len(raws))
     if route.refusing:
         channel.connection.await_refused()
+
+
+def _check_ids(
+    channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
+    largest: int, first: int,
+) -> None:  # fmt: skip
+    """A message with an id that a queue with a window cannot take closes the channel. Those before it are
+    published. Raises PreconditionFailed."""
+    found = first_fault(channel.connection.vhost.removals.format, raws)
+    if found is not None:
+        at, fault = found
+        if at:
+            _publish_run(channel, target, route, raws[:at], kind, largest, first)
+        raise fault
 
 
 def _answer(channel: PublishingChannel, done: Published, first: int, count: int) -> None:
@@ -552,6 +570,8 @@ def _publish_divided(
     steps = steps_of(len(route.queues), len(raws))
     if not channel.is_open:
         return
+    if route.windows and steps > share:
+        _check_ids(channel, target, route, raws, kind, largest, first)
     if steps <= share or channel.transaction is not None:
         _publish_run(channel, target, route, raws, kind, largest, first)
         yield steps
@@ -566,7 +586,7 @@ def _publish_divided(
             part, some, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
             producer=channel.producer, first_tag=first + at, expiration=kind.expiration,
             priority=kind.priority, blind=kind.blind,
-            numbering=None if numbers is None else numbers.numbering(first + at),
+            numbering=None if numbers is None else numbers.numbering(first + at), by_id=True,
         )  # fmt: skip
         if part.refusing:
             channel.connection.await_refused()

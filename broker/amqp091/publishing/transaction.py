@@ -253,7 +253,7 @@ def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
         route, run.raws, persistent=run.kind.persistent, channel=channel.number, largest_frame=run.largest,
         producer=channel.producer, first_tag=run.first, expiration=run.kind.expiration,
         priority=run.kind.priority, blind=run.kind.blind,
-        numbering=None if channel.numbers is None else channel.numbers.numbering(run.first),
+        numbering=None if channel.numbers is None else channel.numbers.numbering(run.first), by_id=True,
     ).need  # fmt: skip
 
 

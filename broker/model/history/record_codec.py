@@ -14,6 +14,7 @@ from typing import Final
 from broker.model.history import definition_codec as codec
 from broker.model.history.epoch_ends import EpochEnd
 from broker.model.history.marks import WINDOW, Mark, Marks
+from broker.model.history.recent_ids import KEY, VALUE
 from broker.model.history.record_reader import U16, CorruptRecord, Reader, number_bytes, text_bytes
 from broker.model.history.records import (
     Bind,
@@ -26,11 +27,13 @@ from broker.model.history.records import (
     ExchangeDeclare,
     ExchangeDelete,
     HistoryCheckpoint,
+    IdsNoted,
     Numbering,
     Origin,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
+    QueueIds,
     QueueMarks,
     RawRun,
     Record,
@@ -53,6 +56,8 @@ _U64 = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<Qq")
 _NUMBERS = struct.Struct("<QQ")  # epoch, first
 _MARK = struct.Struct("<QBB")  # last, octets of holes, octets of what is not stored
+_NOTED = struct.Struct("<QQQI")  # first place, floor, wall_ms, count
+_IDS = struct.Struct("<BQQI")  # begin, next place, floor, count
 _PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY, _BLIND, _PATH = 1, 2, 4, 8, 16, 32, 64
 _ORIGINAL = 128
 
@@ -248,6 +253,36 @@ def _decode_queue_marks(body: Reader, scope: Scope) -> QueueMarks:
     return QueueMarks(queue, marks, scope)
 
 
+def _encode_ids_noted(record: IdsNoted) -> list[bytes]:
+    head = _NOTED.pack(record.first, record.floor, record.wall_ms, len(record.keys))
+    return [record.queue, head, *record.keys]
+
+
+def _decode_ids_noted(body: Reader, scope: Scope) -> IdsNoted:
+    queue = bytes(body.take(16))
+    first, floor, wall_ms, count = body.unpack(_NOTED)
+    return IdsNoted(queue, first, floor, wall_ms, _pieces(body, count, KEY), scope)
+
+
+def _encode_queue_ids(record: QueueIds) -> list[bytes]:
+    head = _IDS.pack(record.begin, record.following, record.floor, len(record.ids))
+    keys = [key for key, _ in record.ids]
+    return [record.queue, head, *keys, *[value.to_bytes(VALUE, "little") for _, value in record.ids]]
+
+
+def _decode_queue_ids(body: Reader, scope: Scope) -> QueueIds:
+    queue = bytes(body.take(16))
+    begin, following, floor, count = body.unpack(_IDS)
+    keys = _pieces(body, count, KEY)
+    values = [int.from_bytes(octets, "little") for octets in _pieces(body, count, VALUE)]
+    return QueueIds(queue, bool(begin), following, floor, list(zip(keys, values, strict=True)), scope)
+
+
+def _pieces(body: Reader, count: int, size: int) -> list[bytes]:
+    octets = bytes(body.take(count * size))
+    return [octets[at : at + size] for at in range(0, len(octets), size)]
+
+
 def _encode_history_checkpoint(record: HistoryCheckpoint) -> list[bytes]:
     return [_U64.pack(record.epoch)]
 
@@ -276,6 +311,8 @@ _KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
     14: (EntryDelete, codec.encode_entry_delete, codec.decode_entry_delete),
     15: (EnqueueRun, _encode_run, _decode_numbered),  # type: ignore[dict-item]
     16: (QueueMarks, _encode_queue_marks, _decode_queue_marks),
+    17: (IdsNoted, _encode_ids_noted, _decode_ids_noted),
+    18: (QueueIds, _encode_queue_ids, _decode_queue_ids),
 }
 _NUMBERED: Final = 15
 _KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items() if kind != _NUMBERED}

@@ -177,13 +177,13 @@ class Unrouted:
 @dataclass(slots=True)
 class Duplicate:
     """Ledger only, without a binary form: `queue` has had tags first..last of `producer` before, with the
-    same numbers, and did not take them again."""
+    same numbers, and did not take them again. Without `numbering`: with the same ids (`x-dedup-window`)."""
 
     queue: bytes
     producer: str
     first: int
     last: int
-    numbering: Numbering
+    numbering: Numbering | None
     scope: Scope = Scope.NONE
 
 
@@ -313,6 +313,32 @@ class QueueMarks:
 
 
 @dataclass(slots=True)
+class IdsNoted:
+    """A queue with `x-dedup-window` took messages with these ids (`recent_ids`), at places from `first` on.
+    All ids of places below `floor` are forgotten."""
+
+    queue: bytes
+    first: int
+    floor: int
+    wall_ms: int
+    keys: list[bytes]
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class QueueIds:
+    """What is known of the ids that one queue took. `begin`: replaces all that was known before; otherwise
+    these are added. `ids`: with their values, see `RecentIds`."""
+
+    queue: bytes
+    begin: bool
+    following: int
+    floor: int
+    ids: list[tuple[bytes, int]]
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
 class HistoryCheckpoint:
     """A history checkpoint: all known members hold all history up to the previous one. Ends settled by then
     are forgotten. `epoch`: the one served, whose ends stay."""
@@ -348,6 +374,6 @@ class EntryDelete:
 
 Record = (
     EnqueueRun | Unrouted | Duplicate | Commit | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare
-    | ExchangeDelete | Bind | Unbind | ConsumerSeen | QueueEnds | QueueMarks | HistoryCheckpoint | EntryPut
-    | EntryDelete
+    | ExchangeDelete | Bind | Unbind | ConsumerSeen | QueueEnds | QueueMarks | IdsNoted | QueueIds
+    | HistoryCheckpoint | EntryPut | EntryDelete
 )  # fmt: skip

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker.errors import PreconditionFailed
+from broker.model.history.recent_ids import LONGEST as LONGEST_WINDOW
+from broker.model.history.recent_ids import MOST, Window, window_of
 from broker.model.values import LEVELS, REPLICATE, Need, level_of
 
 Arguments = Mapping[str, object]
@@ -66,6 +68,8 @@ class QueueRules:
     """Only the consumer that came first gets messages; the others wait."""
     confirm: Need | None = None
     """What the confirm of a persistent message waits for. None: as the node has it."""
+    dedup: Window | None = None
+    """A message whose id was enqueued within this window is not enqueued again."""
     by_due: bool = False
     """A delay queue: the message that expires first is the next."""
 
@@ -175,8 +179,22 @@ def _level(value: object) -> str | None:
     return None if level_of(value) is not None else f"{value!r:.60} is not one of {', '.join(LEVELS)}"
 
 
+def _window(value: object) -> str | None:
+    """Checks `x-dedup-window`, which RabbitMQ does not have."""
+    if window_of(value) is not None:
+        return None
+    if not isinstance(value, str) and type(value) is not int:
+        return f"{{unacceptable_type,{field_type(value)}}}"
+    return (
+        f"{value!r:.60} is not a number of ids from 1 to {MOST}, alone or with a time of at most "
+        f"{LONGEST_WINDOW // 86_400_000} days (10000, 10000/90s, 10000/10m, 10000/12h)"
+    )
+
+
 BROWSE = "x-browse"
 LAST_VALUE = "x-last-value-key"
+DEDUP_WINDOW = "x-dedup-window"
+"""Of our own: see `recent_ids`."""
 GROUP, SHARED_GROUPS = "x-message-group", "x-message-group-shared"
 """Of our own, of consumers and of queues, as in Qpid."""
 REPLICATION_ID = "x-replication-id"
@@ -211,6 +229,7 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     LAST_VALUE: _header,
     GROUP: _header,
     SHARED_GROUPS: _boolean,
+    DEDUP_WINDOW: _window,
 }
 
 WHOLE_NUMBERS = frozenset((
@@ -314,6 +333,7 @@ def rules_of(arguments: Arguments) -> QueueRules:
         delivery_limit=None if returns is None or returns < 0 else returns,
         consumer_timeout=_number_of(arguments, "x-consumer-timeout"),
         single_active=arguments.get("x-single-active-consumer") is True,
+        dedup=window_of(arguments.get(DEDUP_WINDOW)),
         by_due=DELAYED_FOR in arguments,
     )
 

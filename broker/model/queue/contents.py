@@ -23,6 +23,7 @@ from broker.model.history.epoch_ends import EpochEnd, EpochEnds, after_history_c
 from broker.model.history.history import History
 from broker.model.history.id_source import Ids, IdSource
 from broker.model.history.marks import Marks
+from broker.model.history.recent_ids import RecentIds
 from broker.model.history.records import Entry, QueueDeclare, id_of
 from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.queue.arguments import QueueRules, rules_of
@@ -91,6 +92,7 @@ class QueueContents:
     - `came`: `counts.publish` by exchange; None before the first message.
     - `counts`: messages in and out, for statistics.
     - `marks`: which numbers of each producer the queue had. Only `Producers` changes them.
+    - `recent`: the ids of messages that the queue took, if it has a window for them. None: of none.
     - `stored`: the store may hold some of its messages. Until then the store needs no dequeues.
     - `transient_scope`: which sinks see its transient messages: no store, unless `keep_transient` says so.
     - `deleted`: the queue is gone. Messages that channels still hold are ignored when they come back.
@@ -131,6 +133,7 @@ class QueueContents:
         "owner",
         "ready",
         "ready_octets",
+        "recent",
         "removals",
         "replaced",
         "replica",
@@ -201,6 +204,7 @@ class QueueContents:
         self.counts = Counts()
         self.came: Shares | None = None
         self.marks: Marks = {}
+        self.recent: RecentIds | None = None
         self.deleted = False
         self.scheduled = False
         self.earlier: EpochEnds = {}

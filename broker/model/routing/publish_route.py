@@ -49,6 +49,7 @@ class PublishRoute:
     - `refusing`: one of the queues rejects publishes when it is full, so each queue takes its own part of
       a run.
     - `keyed`: those of its queues that keep last values only.
+    - `windows`: those of its queues that do not take an id again (`x-dedup-window`).
     - `linked`: it goes to link queues.
     - `delay`: milliseconds that its delay queues keep the messages; 0: it leads to none.
     - `counted`: the counters of its exchange.
@@ -69,6 +70,7 @@ class PublishRoute:
         "queues",
         "refusing",
         "routing_key",
+        "windows",
     )
 
     def __init__(
@@ -94,6 +96,7 @@ class PublishRoute:
             queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD for queue in queues
         )
         self.keyed = [queue for queue in queues if queue.rules.last_value_key is not None]
+        self.windows = [queue for queue in queues if queue.rules.dedup is not None]
         self.delay = delay if delay and any(is_delay(queue.name) for queue in queues) else 0
         self.linked = any(is_link(queue.name) for queue in queues)
         by_scope: dict[tuple[Scope, Scope], list[Queue]] = {}

@@ -21,9 +21,11 @@ from broker.model.history.records import (
     ExchangeDeclare,
     ExchangeDelete,
     HistoryCheckpoint,
+    IdsNoted,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
+    QueueIds,
     QueueMarks,
     Record,
     Unbind,
@@ -34,11 +36,20 @@ from broker.model.routing.exchange import BUILT_IN, Binding, Exchange
 from broker.model.values import Reason, Scope
 from broker.model.vhost.producers import Producers
 from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.windows import take_ids, take_noted
 
 _Named = QueueDeclare | ExchangeDeclare | ExchangeDelete | Bind | Unbind
 """Records that name an object inside a virtual host."""
 _Seldom = (
-    QueueDelete | ConsumerSeen | QueueEnds | QueueMarks | HistoryCheckpoint | EntryPut | EntryDelete | _Named
+    QueueDelete
+    | ConsumerSeen
+    | QueueEnds
+    | QueueMarks
+    | QueueIds
+    | HistoryCheckpoint
+    | EntryPut
+    | EntryDelete
+    | _Named
 )
 """Records about definitions, not about messages."""
 
@@ -76,6 +87,10 @@ def apply_record(vhosts: Follower, record: Record) -> None:
             if queue is not None:
                 own = record.scope == Scope.STORE and record.reason is Reason.DROPPED
                 (queue.replica.drop if own else queue.replica.dequeue)(record.epoch, record.ranges)
+        case IdsNoted():
+            queue = queues.get(record.queue)
+            if queue is not None:
+                take_noted(queue, record)
         case Unrouted() | Duplicate() | Commit():
             pass
         case _:
@@ -100,10 +115,10 @@ def _apply_seldom(vhosts: Follower, record: _Seldom) -> None:
                 vhosts.deleted_queues.add(uuid, ends)
             elif (queue := queues.get(uuid)) is not None:
                 queue.replica.set_ends(ends)
-        case QueueMarks():
+        case QueueMarks() | QueueIds():
             queue = queues.get(record.queue)
             if queue is not None:
-                vhosts.producers.set_marks(queue, record.marks)
+                _replace_known(vhosts, queue, record)
         case HistoryCheckpoint():
             vhosts.history_checkpoint(record.epoch)
         case EntryPut() | EntryDelete():
@@ -114,6 +129,13 @@ def _apply_seldom(vhosts: Follower, record: _Seldom) -> None:
                 _define(vhost, record)
         case _:
             assert_never(record)
+
+
+def _replace_known(vhosts: Follower, queue: Queue, record: QueueMarks | QueueIds) -> None:
+    if isinstance(record, QueueMarks):
+        vhosts.producers.set_marks(queue, record.marks)
+    else:
+        queue.recent = take_ids(queue.recent, record)
 
 
 def _define(vhost: VirtualHost, record: _Named) -> None:

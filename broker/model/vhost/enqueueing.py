@@ -31,6 +31,7 @@ from broker.model.values import DYING, Need, Reason, Scope
 from broker.model.vhost.definitions import Definitions
 from broker.model.vhost.duplicates import Part, after, new_in
 from broker.model.vhost.shared import Shared
+from broker.model.vhost.windows import Keys, keys_in, note, without_known
 
 
 class Published(NamedTuple):
@@ -98,12 +99,13 @@ class Enqueueing(Definitions):
         path: tuple[str, ...] = (),
         origin: Origin | None = None,
         numbering: Numbering | None = None,
+        by_id: bool = False,
     ) -> Published:
         """Enqueue one run of messages with the same route. `blind`, `path`: see `Envelope`. `origin`: with a
         path: the id of the first message at the first node.
 
-        With `numbering`, a queue does not take again what it has had. Takes over `raws`. A stale route is
-        looked up again.
+        With `numbering`, a queue does not take again what it has had; with `by_id`, what its
+        `x-dedup-window` knows. Takes over `raws`. A stale route is looked up again.
         """
         history = self.history
         if route.generation != self.generation:
@@ -113,14 +115,14 @@ class Enqueueing(Definitions):
             waits = self.publish(
                 held, raws, persistent=persistent, channel=channel, largest_frame=largest_frame,
                 producer=producer, first_tag=first_tag, expiration=route.delay, priority=priority,
-                blind=blind, path=path, origin=origin, numbering=numbering,
+                blind=blind, path=path, origin=origin, numbering=numbering, by_id=by_id,
             )  # fmt: skip
             if not others.queues:
                 return waits
             done = self.publish(
                 others, raws, persistent=persistent, channel=channel, largest_frame=largest_frame,
                 producer=producer, first_tag=first_tag, expiration=expiration, priority=priority,
-                blind=blind, path=path, origin=origin, numbering=numbering,
+                blind=blind, path=path, origin=origin, numbering=numbering, by_id=by_id,
             )  # fmt: skip
             return Published(max(waits.need, done.need), done.accepted)
         if not route.groups:
@@ -128,6 +130,10 @@ class Enqueueing(Definitions):
                 history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
             return Published(Need.NONE, len(raws))
         parts = None if numbering is None else new_in(route.queues, numbering, len(raws))
+        keys: Keys | None = None
+        if by_id and route.windows:
+            keys = keys_in(self.removals.format, raws)
+            parts = without_known(parts, route.queues, keys, self.removals.wall_ms)
         numbers = self.shared.link_numbers
         linked = numbers.reserve(len(raws)) if route.linked and parts is None else 0
         envelope = Envelope(
@@ -144,9 +150,9 @@ class Enqueueing(Definitions):
             path=path,
             origin=(origin[0], origin[1] - linked) if linked and origin is not None else None,
         )
-        if parts is not None and numbering is not None:
-            return self._publish_again(route, envelope, raws, producer, first_tag, numbering, parts)
-        return self._place(route, envelope, raws, producer, first_tag, linked, numbering)
+        if parts is not None:
+            return self._publish_again(route, envelope, raws, producer, first_tag, numbering, keys, parts)
+        return self._place(route, envelope, raws, producer, first_tag, linked, numbering, keys)
 
     def _place(
         self,
@@ -157,10 +163,12 @@ class Enqueueing(Definitions):
         first_tag: int,
         linked: int,
         numbering: Numbering | None,
+        keys: Keys | None,
     ) -> Published:
-        """Put a run into the queues of its route. `linked`: the first sequence in link queues."""
+        """Put a run into the queues of its route. `linked`: the first sequence in link queues. `keys`: of its
+        ids, if a queue is to note them."""
         if route.refusing:
-            return self._publish_bounded(route, envelope, raws, producer, first_tag, linked, numbering)
+            return self._publish_bounded(route, envelope, raws, producer, first_tag, linked, numbering, keys)
         history, persistent = self.history, envelope.persistent
         if linked:
             self.shared.link_numbers.begin(linked)
@@ -173,6 +181,9 @@ class Enqueueing(Definitions):
                 )
             if numbering is not None:
                 self._mark(queues, numbering, len(raws), seen_by)
+        if keys is not None:
+            for queue in route.windows:
+                self._note_ids(queue, keys, envelope)
         if linked:
             self.shared.link_numbers.end()
         for queue in route.keyed:
@@ -188,6 +199,7 @@ class Enqueueing(Definitions):
         first_tag: int,
         linked: int,
         numbering: Numbering | None,
+        keys: Keys | None,
     ) -> Published:
         """The same for a route with a queue that may refuse. Each queue takes as many of the first messages
         as fit. `linked`: the first sequence in link queues."""
@@ -213,6 +225,8 @@ class Enqueueing(Definitions):
                     )
                 if numbering is not None:
                     self._mark((queue,), numbering, len(some), seen_by)
+                if keys is not None:
+                    self._note_ids(queue, keys[:taken], envelope)
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
                 self._dead_letter_refused(queue, envelope, raws[taken:])
         for queue in route.keyed:
@@ -226,6 +240,10 @@ class Enqueueing(Definitions):
             stored = bool(seen_by & Scope.STORE) or not queue.content_scope & Scope.STORE
             self.shared.producers.note(queue, numbering, count, stored=stored)
 
+    def _note_ids(self, queue: Queue, keys: Keys, envelope: Envelope) -> None:
+        seen_by = queue.content_scope if envelope.persistent else queue.transient_scope
+        note(queue, keys, envelope.wall_ms, seen_by, self.history)
+
     def _publish_again(
         self,
         route: PublishRoute,
@@ -233,14 +251,16 @@ class Enqueueing(Definitions):
         raws: list[bytes],
         producer: str | None,
         first_tag: int,
-        numbering: Numbering,
+        numbering: Numbering | None,
+        keys: Keys | None,
         parts: list[Part],
     ) -> Published:
         """Some queues have had some of these messages. Each of the others gets what it lacks. The confirm of
         a message that all have had waits like that of a new one: perhaps only this node has it so far."""
         need, accepted, refused = Need.NONE, 0, False
         for begin, end, lacking in parts:
-            count, tag, numbers = end - begin, first_tag + begin, after(numbering, begin)
+            count, tag = end - begin, first_tag + begin
+            numbers = None if numbering is None else after(numbering, begin)
             for queue in route.queues:
                 if queue not in lacking:
                     self._note_duplicates(queue, producer or "", tag, count, numbers)
@@ -251,7 +271,10 @@ class Enqueueing(Definitions):
                     counted=route.counted,
                 )  # fmt: skip
                 linked = self.shared.link_numbers.reserve(count) if part.linked else 0
-                done = self._place(part, envelope, raws[begin:end], producer, tag, linked, numbers)
+                some = None if keys is None else keys[begin:end]
+                done = self._place(part, envelope, raws[begin:end], producer, tag, linked, numbers, some)
+            elif producer is not None and is_link_session(producer):
+                self.note_unplaced(producer, tag, count, "doubled")
             need = max(need, done.need)
             if not refused:
                 accepted += done.accepted
@@ -259,9 +282,12 @@ class Enqueueing(Definitions):
         return Published(need, accepted)
 
     def _note_duplicates(
-        self, queue: Queue, producer: str, first: int, count: int, numbering: Numbering
+        self, queue: Queue, producer: str, first: int, count: int, numbering: Numbering | None
     ) -> None:
-        self.shared.producers.duplicates += count
+        if numbering is None:
+            self.shared.known_ids += count
+        else:
+            self.shared.producers.duplicates += count
         if self.history.ledger_wanted:
             last = first + count - 1
             self.history.append(Duplicate(queue.uuid, producer, first, last, numbering))

@@ -46,7 +46,8 @@ class Frozen:
     """The definitions of this moment, to be read over many ticks. Later declarations and deletions do not
     change it. Creating it takes a tenth of a microsecond per object.
 
-    `queues`: those that `scope` sees (all if None). `nexts`: the next sequence of each. `marks`: by queue.
+    `queues`: those that `scope` sees (all if None). `nexts`: the next sequence of each. `marks`, `recent`: by
+    queue.
     """
 
     def __init__(self, vhosts: State, scope: Scope | None) -> None:
@@ -54,6 +55,7 @@ class Frozen:
         self.queues = [queue for queue in vhosts.queues_by_uuid.values() if queue.scope in seen]
         self.nexts = [queue.ids.next for queue in self.queues]
         self.marks = {queue.uuid: dict(queue.marks) for queue in self.queues if queue.marks}
+        self.recent = {queue.uuid: queue.recent.copy() for queue in self.queues if queue.recent is not None}
         self.deleted_queues = list(vhosts.deleted_queues)
         self._scope = scope
         self.entries: list[Record] = list(vhosts.directory.entries()) if self._sees(SCOPE) else []
@@ -92,4 +94,6 @@ def fingerprint_of(vhosts: State, scope: Scope | None) -> str:
             parts.append(uuid + repr(held).encode())
             if queue.marks and (scope is None or scope & Scope.LINK):
                 parts.append(uuid + repr(sorted(queue.marks.items())).encode())
+            if queue.recent is not None and (scope is None or scope & Scope.LINK):
+                parts.append(uuid + repr(queue.recent.state()).encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()

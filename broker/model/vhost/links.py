@@ -239,7 +239,7 @@ def arrive(
             route, some, persistent=envelope.persistent, channel=envelope.channel,
             largest_frame=envelope.largest_frame, producer=session, first_tag=first + at,
             expiration=expiration, priority=envelope.priority, blind=envelope.blind, path=path,
-            origin=None if origin is None else (origin[0], origin[1] + at),
+            origin=None if origin is None else (origin[0], origin[1] + at), by_id=True,
         )  # fmt: skip
         at += len(some)
         if not route.queues:

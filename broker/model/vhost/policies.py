@@ -22,6 +22,7 @@ from broker.model.values import CONFIRM_LEVELS, Need
 from broker.model.vhost.directory import Directory
 from broker.model.vhost.policy_rules import ALTERNATE, CONFIRM, QUEUE_KEYS, merged, smaller
 from broker.model.vhost.topology import Topology
+from broker.model.vhost.windows import forget
 
 Arguments = Mapping[str, object]
 QUEUES, EXCHANGES = "queues", "exchanges"
@@ -164,6 +165,8 @@ def _set_queue_policy(
     if rules == before:
         return False
     queue.set_rules(rules)
+    if rules.dedup is None and host.shared.serving:
+        forget(queue, host.shared.history)
     if rules.expires != before.expires and host.shared.serving and not follows(queue):
         host.shared.expiries.forget(queue)
         host.shared.expiries.used(queue)

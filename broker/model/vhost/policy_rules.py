@@ -33,6 +33,7 @@ QUEUE_KEYS = {
     "dead-letter-routing-key": "x-dead-letter-routing-key",
     "delivery-limit": "x-delivery-limit",
     "consumer-timeout": "x-consumer-timeout",
+    "dedup-window": "x-dedup-window",
 }
 """Keys for queues, with the equivalent argument."""
 CONFIRM = "ha-confirm"

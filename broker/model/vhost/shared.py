@@ -60,6 +60,8 @@ class Shared:
         self.expiries = Expiries()
         self.reconnecting = Reconnecting()
         self.producers = Producers()
+        self.known_ids = 0
+        """Messages that a queue did not take again because of their ids, since the start."""
         self.removals = removals
         self.churn = Churn()
         self.counts: dict[str, Counts] = {protocol: Counts() for protocol in PROTOCOLS}

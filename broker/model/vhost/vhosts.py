@@ -21,6 +21,7 @@ from broker.model.history.records import (
     EntryPut,
     HistoryCheckpoint,
     QueueEnds,
+    QueueIds,
     QueueMarks,
     Record,
 )
@@ -42,6 +43,7 @@ from broker.model.vhost.producer_entries import PRODUCER
 from broker.model.vhost.shared import Shared
 from broker.model.vhost.stamping import stamp_unset
 from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.windows import records_of
 
 
 class QueueInfo(NamedTuple):
@@ -444,6 +446,12 @@ class VirtualHosts(Shared):
         for queue in self.queues_by_uuid.values():
             if queue.marks and queue.content_scope & Scope.STORE:
                 yield QueueMarks(queue.uuid, after_restart(queue.marks), Scope.STORE)
+
+    def stored_ids(self) -> Iterator[QueueIds]:
+        """The ids that each queue knows (`x-dedup-window`), as the store has them."""
+        for queue in self.queues_by_uuid.values():
+            if queue.recent is not None and queue.content_scope & Scope.STORE:
+                yield from records_of(queue.uuid, queue.recent.after_restart(), Scope.STORE)
 
     def fingerprint(self, scope: Scope | None = None) -> str:
         """Hex hash of entries, queues, exchanges, bindings and message ids that `scope` sees (all if

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from broker.model.history.epoch_ends import EpochEnds
 from broker.model.history.marks import Marks
+from broker.model.history.recent_ids import RecentIds
 from broker.model.history.records import Dequeue, Record
 from broker.model.values import Reason, Scope
 from ha.core.ports import IdsByEpoch
@@ -32,6 +33,8 @@ class PendingDrops:
     there is not here."""
     marks: dict[bytes, Marks]
     """The marks of each queue then."""
+    recent: dict[bytes, RecentIds]
+    """The message ids that each queue with a window for them knew then."""
     told: list[Dequeue] = field(default_factory=list)
     """Of history, and not applied."""
     dropped: list[Dequeue] = field(default_factory=list)

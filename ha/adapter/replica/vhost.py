@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from broker.model.history.batch import Batch
 from broker.model.history.epoch_ends import EpochEnds, had
 from broker.model.history.marks import Marks, after_restart, merged
+from broker.model.history.recent_ids import RecentIds
 from broker.model.history.record_codec import CorruptRecord, decode_records, encode_record, split_records
 from broker.model.history.records import (
     Dequeue,
@@ -24,6 +25,7 @@ from broker.model.history.records import (
     QueueDeclare,
     QueueDelete,
     QueueEnds,
+    QueueIds,
     QueueMarks,
     Record,
 )
@@ -31,6 +33,7 @@ from broker.model.queue.replica import ReplicaContents
 from broker.model.values import ORIGIN, ROOT, Position, Reason, Scope
 from broker.model.vhost.directory import VHOST
 from broker.model.vhost.vhosts import VirtualHosts
+from broker.model.vhost.windows import records_of, take_ids
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
@@ -71,6 +74,8 @@ class ReplicaVhost:
         self._told_marks: dict[bytes, Marks] = {}
         """Which numbers of producers the primary's queues had, until all messages of the queue are here: no
         message is taken for a duplicate of one that this node does not hold."""
+        self._told_ids: dict[bytes, RecentIds] = {}
+        """The same for message ids (`x-dedup-window`)."""
         self._still_to_come = StillToCome()
         self._told = ToldDefinitions()
         self._pending_drops: PendingDrops | None = None
@@ -103,7 +108,9 @@ class ReplicaVhost:
             for queue in self._vhosts.queues_by_uuid.values():
                 before[queue.uuid] = queue.replica.ids(), queue.replica.ends()
             marks = {uuid: dict(queue.marks) for uuid, queue in self._vhosts.queues_by_uuid.items()}
-            self._pending_drops = PendingDrops(epoch, before, marks)
+            queues = self._vhosts.queues_by_uuid.values()
+            recent = {queue.uuid: queue.recent.copy() for queue in queues if queue.recent is not None}
+            self._pending_drops = PendingDrops(epoch, before, marks, recent)
         else:
             self._pending_drops.begin_again()
 
@@ -142,6 +149,8 @@ class ReplicaVhost:
                 self._note_ends(queue)
             if queue.marks != (marks := pending.marks.get(queue.uuid, {})):
                 self._append(self.position, self._mark(queue.uuid, marks))
+            if queue.recent != (recent := pending.recent.get(queue.uuid)):
+                self._append(self.position, self._know(queue.uuid, recent))
         self._lacking.clear()
 
     # -- the flow
@@ -227,11 +236,12 @@ class ReplicaVhost:
                 old.take_over(found.replica)
                 found.replica = old
                 # It may lack messages whose numbers are marked. One that comes twice is better than none.
-                self._append(self.position, self._mark(queue, {}))
+                self._append(self.position, [*self._mark(queue, {}), *self._know(queue, None)])
                 if queue in self._lacking:
                     self._note_ends(found)
         self._aside.clear()
         self._told_marks.clear()
+        self._told_ids.clear()
 
     def claim(self) -> None:
         for queue in self._vhosts.queues_by_uuid.values():
@@ -257,6 +267,7 @@ class ReplicaVhost:
         self._still_to_come.begin()
         self._lacking.clear()
         self._told_marks.clear()
+        self._told_ids.clear()
         temporary = self._temporary()
         for record in temporary:
             self._apply(record)
@@ -270,6 +281,10 @@ class ReplicaVhost:
             if isinstance(record, QueueMarks):
                 self._told_marks[record.queue] = record.marks
                 continue
+            if isinstance(record, QueueIds):
+                if (told := take_ids(self._told_ids.get(record.queue), record)) is not None:
+                    self._told_ids[record.queue] = told
+                continue
             if self._told.defers(record):
                 continue
             changes = [*self._namesake_of(record), record]
@@ -278,7 +293,7 @@ class ReplicaVhost:
             stored += changes
             if isinstance(record, QueueEnds) and not record.deleted:
                 stored += self._await_all(record.queue)
-                stored += self._mark(record.queue, {})
+                stored += [*self._mark(record.queue, {}), *self._know(record.queue, None)]
         self._write_told()
         self._told.unwritten = stored
         self._ledger.batch(Batch(position, 0, wanted), BACKUP)
@@ -346,6 +361,16 @@ class ReplicaVhost:
             return []
         self._vhosts.producers.set_marks(found, marks)
         return [QueueMarks(queue, after_restart(marks), Scope.STORE)] if found.scope & Scope.STORE else []
+
+    def _know(self, queue: bytes, recent: RecentIds | None) -> list[Record]:
+        """The queue knows these message ids, and no others: the records for the store."""
+        found = self._vhosts.queues_by_uuid.get(queue)
+        if found is None or (recent is None and found.recent is None):
+            return []
+        found.recent = recent
+        if not found.scope & Scope.STORE:
+            return []
+        return [*records_of(queue, recent and recent.after_restart(), Scope.STORE)]
 
     def _temporary(self) -> list[Record]:
         """Delete what is neither stored nor replicated: it is left from when this node served, and has no
@@ -421,7 +446,11 @@ class ReplicaVhost:
                 self._drop(queue, minus(self._aside[queue].ids(), found.replica.ids()))
             if queue in self._told_marks:
                 self._append(self.position, self._mark(queue, merged(self._told_marks[queue], found.marks)))
+            if queue in self._told_ids:
+                whole = self._told_ids[queue].with_newer(found.recent)
+                self._append(self.position, self._know(queue, whole))
         self._told_marks.pop(queue, None)
+        self._told_ids.pop(queue, None)
         self._lacking.discard(queue)
         self._aside.pop(queue, None)
 

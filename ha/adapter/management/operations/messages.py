@@ -16,6 +16,7 @@ from broker.model.routing.publish_route import need_of
 from broker.model.statistics import AMQP091
 from broker.model.values import Need, Reason
 from broker.model.vhost.turns import publish_in_turns
+from broker.model.vhost.windows import first_fault
 from ha.adapter.management.definitions_view import to_json
 from ha.adapter.management.operations.arguments import Fault
 from ha.adapter.management.operations.asker import asker_of
@@ -186,6 +187,8 @@ def publish(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]
         place.check_published(exchange, key)
     if route.needs_headers or framed.checked.copies:
         route = yield from place.find_by_headers(exchange, key, headers_of(framed.raw), framed.raw)
+    if route.windows and (fault := first_fault(place.removals.format, [framed.raw])) is not None:
+        raise fault[1]
     _count(asker, route)
     accepted, need = yield from _published(broker, asker, route, framed)
     routed = bool(route.queues) and accepted
@@ -212,7 +215,7 @@ def _published(broker: Broker, asker: Asker, route: PublishRoute, framed: Framed
     def publish_some(part: PublishRoute, some: list[bytes], _at: int) -> Published:
         return asker.vhost.publish(
             part, some, persistent=kind.persistent, channel=1, largest_frame=framed.largest,
-            expiration=kind.expiration, priority=kind.priority, blind=kind.blind,
+            expiration=kind.expiration, priority=kind.priority, blind=kind.blind, by_id=True,
         )  # fmt: skip
 
     def report(done: Published, _at: int, _count: int) -> None:
