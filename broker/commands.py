@@ -161,6 +161,11 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
             records="EnqueueRun Duplicate", when="again, with its old number",
         ),
         _row(
+            "basic.publish", _REPLICATED, _AFTER, _ROWS,
+            "The same by ids. Those that a queue takes are in its window.",
+            records="EnqueueRun IdsNoted Duplicate", when="to a queue with x-dedup-window",
+        ),
+        _row(
             "basic.return", _LOCAL, _NONE, "compatibility/test_publishing.py::test_mandatory",
             "A message that is returned is in no queue.",
         ),
@@ -320,8 +325,9 @@ OTHERS = (
     ),
     _row(
         "join", _REPLICATED, _NONE, f"{_ENDS}::test_a_follower_remembers_as_the_primary_does",
-        "What a joining node is told of the ids in each queue, and of the numbers of producers.",
-        records="QueueEnds QueueMarks",
+        "What a joining node is told of the ids in each queue, the numbers of producers, and the "
+        "ids of a window. `QueueIds` also says that a queue has no window any more.",
+        records="QueueEnds QueueMarks QueueIds",
     ),
 )  # fmt: skip
 """What leaves records without a command of a client."""

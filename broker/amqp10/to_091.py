@@ -24,6 +24,8 @@ from broker.amqp091.codec.properties import (
     Checked,
     check,
 )  # fmt: skip
+from broker.model.history.recent_ids import HEADER, LONGEST_ID
+from understudy.shared.amqp10.conditions import PRECONDITION, Fault
 from understudy.shared.amqp10.sections import Head, Properties, parse_head
 from understudy.shared.amqp10.types import (
     Array,
@@ -187,10 +189,12 @@ def _headers(head: Head, ids: dict[str, bytes | str]) -> bytes:
         try:
             entry = name + _field(value)
         except _Unfit:
-            continue
-        if len(entry) <= room:
+            entry = b""
+        if entry and len(entry) <= room:
             room -= len(entry)
             entries.append(entry)
+        elif key == HEADER and value is not None:
+            raise Fault(PRECONDITION, f"{HEADER} is a text of 1 to {LONGEST_ID} octets")
     return b"".join(entries)
 
 

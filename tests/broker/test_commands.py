@@ -111,6 +111,19 @@ def _resends(rig: Rig) -> None:
     rig.call("confirm.select")
 
 
+def _sends_id(rig: Rig) -> None:
+    told = {"x-dedup-window": 9}
+    rig.client = rig.world.open(properties={"producer": "p"})
+    rig.call("queue.declare", queue="window", arguments=told)
+    rig.call("confirm.select")
+    rig.client.publish(1, b"x", routing_key="window", properties=with_headers(**{"x-dedup-id": "a"}))
+
+
+def _sends_ids(rig: Rig) -> None:
+    for name in "ab":
+        rig.client.publish(1, b"x", routing_key="window", properties=with_headers(**{"x-dedup-id": name}))
+
+
 def _got(rig: Rig) -> None:
     rig.get()
 
@@ -185,6 +198,7 @@ PROBES: list[tuple[str, Callable[[Rig], None], Callable[[Rig], None]]] = [
     ("basic.publish", _confirms, _publishes("q")),
     ("basic.publish to no queue", _confirms, _publishes("nowhere")),
     ("basic.publish again, with its old number", _resends, _fans_out),
+    ("basic.publish to a queue with x-dedup-window", _sends_id, _sends_ids),
     ("confirm.select", _nothing, _sends("confirm.select")),
     ("confirm.select with a producer_id", _numbered, _sends("confirm.select")),
     ("basic.qos", _nothing, _sends("basic.qos", prefetch_count=3)),

@@ -195,6 +195,18 @@ def test_last_values(channel: Any) -> None:
         private(channel.connection.channel(), **{"x-last-value-key": "stock", "x-max-priority": 2})
 
 
+def test_deduplication_by_ids(connect: Callable[..., Any], channel: Any) -> None:
+    """Not in RabbitMQ: a queue with a window does not take an id twice; it is confirmed."""
+    queue = private(channel, **{"x-dedup-window": "100/1h"})
+    sending = connect().channel()
+    sending.confirm_delivery()
+    for body, name in ((b"1", "a"), (b"2", "b"), (b"3", "a")):
+        sending.basic_publish("", queue, body, pika.BasicProperties(message_id=name))
+    assert drained(channel, queue) == [b"1", b"2"]
+    with refused(406, "'10m' is not a number of ids"):
+        private(channel.connection.channel(), **{"x-dedup-window": "10m"})
+
+
 def test_message_groups(connect: Callable[..., Any], channel: Any, connection: Any) -> None:
     """Not in RabbitMQ: messages with one value of a header go to one consumer, in order, until it ends."""
     queue, one, two = private(channel, **{"x-message-group": "order"}), Got(), Got()

@@ -45,7 +45,7 @@ _WORKING = frozenset((
     "x-expires", "x-replicate", "x-queue-type", "x-message-ttl", "x-max-length", "x-max-length-bytes",
     "x-overflow", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-priority",
     "x-delivery-limit", "x-consumer-timeout", "x-last-value-key", "x-message-group",
-    "x-message-group-shared", "x-single-active-consumer",
+    "x-message-group-shared", "x-single-active-consumer", "x-dedup-window",
 ))  # fmt: skip
 """Arguments of queues that have an effect here, or state what is always true here."""
 _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))

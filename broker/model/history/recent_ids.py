@@ -13,6 +13,10 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+HEADER: Final = "x-dedup-id"
+"""Has the id of a message; without it, the property `message-id` does."""
+LONGEST_ID: Final = 1024
+"""Octets of an id."""
 KEY: Final = 16
 """Octets of a hash."""
 VALUE: Final = 16

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.errors import PreconditionFailed
-from broker.model.history.recent_ids import RecentIds, key_of
+from broker.model.history.recent_ids import HEADER, LONGEST_ID, RecentIds, key_of
 from broker.model.history.records import IdsNoted, QueueIds
 from broker.model.octets import as_octets
 from broker.model.queue.arguments import field_type
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from broker.model.history.history import History
     from broker.model.queue.removals import MessageFormat
 
-HEADER = "x-dedup-id"
 LONG = "x-message-id"
 """The header that has a `message-id` of AMQP 1.0 that fits no property of 0-9-1."""
-LONGEST_ID = 1024
-"""Octets of an id."""
 
 Keys = list[bytes | None]
 """Of the messages of a run. None: it has no id."""

@@ -59,6 +59,7 @@ def status_of(
             "connected": len(vhosts.producers.sessions),
             "forgotten": vhosts.producers.forgotten,
             "duplicates": vhosts.producers.duplicates,
+            "known_ids": vhosts.known_ids,
         },
         "dequeues": {
             "waiting": vhosts.history.waiting,

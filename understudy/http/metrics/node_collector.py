@@ -226,6 +226,11 @@ def _producers(found: dict[str, Any]) -> Iterator[Metric]:
         "Messages sent again with their old numbers that a queue did not take again, since the start",
         value=float(found.get("duplicates", 0)),
     )
+    yield CounterMetricFamily(
+        "understudy_known_ids",
+        "Messages that a queue with x-dedup-window did not take because it knew their ids, since the start",
+        value=float(found.get("known_ids", 0)),
+    )
 
 
 def _ledger(found: dict[str, Any] | None) -> Iterator[Metric]:

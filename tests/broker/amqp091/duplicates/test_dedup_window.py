@@ -189,7 +189,8 @@ def test_an_id_that_cannot_be_closes_the_channel_behind_what_came_before(
     ("window", "why"),
     [
         ("10m", "'10m' is not a number of ids from 1 to 100000, alone or with a time"),
-        (0, "0 is not a number"), (100_001, "100001 is not"), (True, "{unacceptable_type,bool}"), ([], "{unacceptable_type,array}"),
+        (0, "0 is not a number"), (100_001, "100001 is not"), (True, "{unacceptable_type,bool}"),
+        ([], "{unacceptable_type,array}"),
         ("9" * 4000, "is not a number of ids"),
     ],
 )  # fmt: skip
