@@ -152,7 +152,7 @@ class Enqueueing(Definitions):
         )
         if parts is not None:
             return self._publish_again(route, envelope, raws, producer, first_tag, numbering, keys, parts)
-        return self._place(route, envelope, raws, producer, first_tag, linked, numbering, keys)
+        return self._place(route, envelope, raws, producer, first_tag, linked, keys, numbering)
 
     def _place(
         self,
@@ -162,13 +162,13 @@ class Enqueueing(Definitions):
         producer: str | None,
         first_tag: int,
         linked: int,
-        numbering: Numbering | None,
         keys: Keys | None,
+        numbering: Numbering | None,
     ) -> Published:
         """Put a run into the queues of its route. `linked`: the first sequence in link queues. `keys`: of its
         ids, if a queue is to note them."""
         if route.refusing:
-            return self._publish_bounded(route, envelope, raws, producer, first_tag, linked, numbering, keys)
+            return self._publish_bounded(route, envelope, raws, producer, first_tag, linked, keys, numbering)
         history, persistent = self.history, envelope.persistent
         if linked:
             self.shared.link_numbers.begin(linked)
@@ -198,8 +198,8 @@ class Enqueueing(Definitions):
         producer: str | None,
         first_tag: int,
         linked: int,
-        numbering: Numbering | None,
         keys: Keys | None,
+        numbering: Numbering | None,
     ) -> Published:
         """The same for a route with a queue that may refuse. Each queue takes as many of the first messages
         as fit. `linked`: the first sequence in link queues."""
@@ -272,7 +272,7 @@ class Enqueueing(Definitions):
                 )  # fmt: skip
                 linked = self.shared.link_numbers.reserve(count) if part.linked else 0
                 some = None if keys is None else keys[begin:end]
-                done = self._place(part, envelope, raws[begin:end], producer, tag, linked, numbers, some)
+                done = self._place(part, envelope, raws[begin:end], producer, tag, linked, some, numbers)
             elif producer is not None and is_link_session(producer):
                 self.note_unplaced(producer, tag, count, "doubled")
             need = max(need, done.need)

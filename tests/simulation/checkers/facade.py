@@ -39,6 +39,7 @@ from tests.simulation.checkers.link_ends import LinkEnds
 from tests.simulation.checkers.messages.expiry import Dating, Expiry18
 from tests.simulation.checkers.messages.ledgers import Ledgers29
 from tests.simulation.checkers.messages.no_loss import check_no_loss_1
+from tests.simulation.checkers.messages.repeats import Repeats1and24
 from tests.simulation.checkers.messages.rules import Rules18
 from tests.simulation.checkers.messages.shifts import Shifts1and7
 from tests.simulation.checkers.outputs import Confirm, OutputReader
@@ -52,6 +53,7 @@ from tests.simulation.checkers.primary.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion, Records, Register
 from tests.simulation.clients.mover import Mover
 from tests.simulation.clients.registrar import Registrar
+from tests.simulation.clients.repeater import Repeater
 from tests.simulation.clients.rule_user import RuleUser
 from tests.simulation.clients.shifter import Shifter
 from tests.simulation.clients.workload import Publisher
@@ -80,6 +82,7 @@ class Checkers:
         publishers: Mapping[str, Publisher], movers: Mapping[str, Mover],
         rule_users: Sequence[RuleUser], register: Register | None, registrar: Registrar,
         asked: Mapping[str, float], shifters: Sequence[Shifter],
+        repeaters: Sequence[Repeater],
     ) -> None:  # fmt: skip
         self.clock = clock
         self.plan = plan
@@ -99,6 +102,7 @@ class Checkers:
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
         self.shifts = Shifts1and7(shifters, journal)
+        self.repeats = Repeats1and24(repeaters, machines, journal)
         links = LinkEnds(clock)
         self.promotions = Promotions11and19(
             machines, self.records, journal, links, plan.timing, follows_silence=by_itself
@@ -277,6 +281,7 @@ class Checkers:
         self.events.quiet(primary, backups)
         self.transactions.look(primary, quiet=True)
         self.shifts.look(primary)
+        self.repeats.look(primary)
         self.rules.quiet(primary, self.clock.now)
         for name, queue in sorted(queues_of(primary).items()):
             held = entries(queue)[:DEQUEUES]
@@ -314,6 +319,7 @@ class Checkers:
         self.counts["commits looked into"] = self.transactions.commits
         self.counts["transactions looked into"] = self.transactions.checked
         self.counts["moved messages looked into"] = self.shifts.checked
+        self.counts["messages with ids looked into"] = self.repeats.checked
         self.counts["messages under rules looked into"] = self.rules.checked
         self.counts["messages whose time was over"] = self.expiry.checked
         self.counts["dead letters looked into"] = self.rules.deaths.checked
@@ -357,3 +363,4 @@ class Checkers:
             self.counts["cold starts with transient messages on disk"] += kept
         self.transactions.look(promotion.machine)
         self.shifts.look(promotion.machine)
+        self.repeats.look(promotion.machine)

@@ -25,6 +25,7 @@ from tests.simulation.clients.leveller import Leveller
 from tests.simulation.clients.mover import Mover
 from tests.simulation.clients.poller import Poller
 from tests.simulation.clients.registrar import Registrar
+from tests.simulation.clients.repeater import Repeater
 from tests.simulation.clients.rule_user import RuleUser
 from tests.simulation.clients.shifter import Shifter
 from tests.simulation.clients.temporary import TemporaryUser
@@ -104,7 +105,8 @@ class World:
         self.movers = {m.name: Mover(around, m) for m in plan.movers}
         self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
         self.shifters = [Shifter(around, shifter, self.machines) for shifter in plan.shifters]
-        self.actors += [*self.movers.values(), *self.rule_users, *self.shifters]
+        self.repeaters = [Repeater(around, repeater) for repeater in plan.repeaters]
+        self.actors += [*self.movers.values(), *self.rule_users, *self.shifters, *self.repeaters]
         self.arbitrated = plan.authority in ARBITRATED
         self.cluster: Cluster | None = None
         self.register: Register | PacemakerAuthority
@@ -146,7 +148,7 @@ class World:
         self.checkers = Checkers(
             self.clock, plan, self.machines, self.journal, self.publishers, self.movers, self.rule_users,
             self.register if self.arbitrated else None, self.registrar, self.operator.asked,
-            self.shifters,
+            self.shifters, self.repeaters,
         )  # fmt: skip
         self.network.on_client = self.checkers.tried
         if plan.consoles:
@@ -279,7 +281,7 @@ class World:
 
     def _quiet(self) -> None:
         asking: list[Actor] = [*self.publishers.values(), *self.churners, *self.movers.values()]
-        asking += [*self.rule_users, *self.shifters]
+        asking += [*self.rule_users, *self.shifters, *self.repeaters]
         for actor in asking:
             actor.finishing = True
         self.registrar.finishing = self.leveller.finishing = True

@@ -28,6 +28,7 @@ from tests.simulation.mutants import (
     switchover,
     transactions,
 )
+from tests.simulation.mutants.duplicates import windows
 from tests.simulation.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -35,5 +36,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *promotion.MUTANTS,
     *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS, *moves.MUTANTS,
+    *windows.MUTANTS,
     *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS, *last_man.MUTANTS,
 )  # fmt: skip

@@ -25,7 +25,10 @@ LIVENESS = 27
 Path = tuple[str | int, ...]
 """Of a value in a plan: field names and places in tuples."""
 
-CLIENTS = ("trespassers", "movers", "churners", "temporaries", "rules", "pollers", "consumers", "publishers")
+CLIENTS = (
+    "trespassers", "movers", "repeaters", "churners", "temporaries", "rules", "pollers",
+    "consumers", "publishers",
+)  # fmt: skip
 FIRST = ("faults", "machines", "controllers", *CLIENTS)
 """Tuples of a plan in which most is to be gained; the others follow."""
 FIXED = frozenset({"seed", "nodes", "kind", "when", "name"})

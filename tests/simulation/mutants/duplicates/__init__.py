@@ -1,0 +1,1 @@
+"""Mutants of what keeps messages from coming twice."""
