@@ -162,8 +162,8 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
         ),
         _row(
             "basic.publish", _REPLICATED, _AFTER, _ROWS,
-            "The same by ids. Those that a queue takes are in its window.",
-            records="EnqueueRun IdsNoted Duplicate", when="to a queue with x-dedup-window",
+            "The same by ids. Those that a queue takes are in its window; `Unrouted` is for ledgers.",
+            records="EnqueueRun IdsNoted Unrouted", when="to a queue with x-dedup-window",
         ),
         _row(
             "basic.return", _LOCAL, _NONE, "compatibility/test_publishing.py::test_mandatory",

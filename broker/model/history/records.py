@@ -177,13 +177,13 @@ class Unrouted:
 @dataclass(slots=True)
 class Duplicate:
     """Ledger only, without a binary form: `queue` has had tags first..last of `producer` before, with the
-    same numbers, and did not take them again. Without `numbering`: with the same ids (`x-dedup-window`)."""
+    same numbers, and did not take them again."""
 
     queue: bytes
     producer: str
     first: int
     last: int
-    numbering: Numbering | None
+    numbering: Numbering
     scope: Scope = Scope.NONE
 
 

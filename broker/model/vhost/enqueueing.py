@@ -263,7 +263,7 @@ class Enqueueing(Definitions):
             numbers = None if numbering is None else after(numbering, begin)
             for queue in route.queues:
                 if queue not in lacking:
-                    self._note_duplicates(queue, producer or "", tag, count, numbers)
+                    self._note_again(queue, producer or "", tag, count, numbers)
             done = Published(route.need[envelope.persistent], count)
             if lacking:
                 part = PublishRoute(
@@ -273,21 +273,21 @@ class Enqueueing(Definitions):
                 linked = self.shared.link_numbers.reserve(count) if part.linked else 0
                 some = None if keys is None else keys[begin:end]
                 done = self._place(part, envelope, raws[begin:end], producer, tag, linked, some, numbers)
-            elif producer is not None and is_link_session(producer):
-                self.note_unplaced(producer, tag, count, "doubled")
+            elif producer is not None and numbers is None:
+                self.note_unplaced(producer, tag, count, "doubled" if is_link_session(producer) else "known")
             need = max(need, done.need)
             if not refused:
                 accepted += done.accepted
                 refused = done.accepted < count
         return Published(need, accepted)
 
-    def _note_duplicates(
+    def _note_again(
         self, queue: Queue, producer: str, first: int, count: int, numbering: Numbering | None
     ) -> None:
         if numbering is None:
             self.shared.known_ids += count
-        else:
-            self.shared.producers.duplicates += count
+            return
+        self.shared.producers.duplicates += count
         if self.history.ledger_wanted:
             last = first + count - 1
             self.history.append(Duplicate(queue.uuid, producer, first, last, numbering))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.amqp091.codec.content import write_content
-from broker.model.history.records import Duplicate, EnqueueRun, EntryDelete, EntryPut, IdsNoted, QueueIds
+from broker.model.history.records import EnqueueRun, EntryDelete, EntryPut, IdsNoted, QueueIds, Unrouted
 from broker.model.values import FOREVER, Scope
 from broker.model.vhost.directory import POLICY
 from tests.broker.amqp091.transacting import bodies, gated, refused
@@ -25,8 +25,8 @@ def declared(world: World, name: str = "q", window: object = "100/1m", **argumen
     client.call(1, "queue.bind", queue=name, exchange="all")
 
 
-def sending(world: World, mode: str = "confirm") -> Raw:
-    client = world.open()
+def sending(world: World, mode: str = "confirm", **properties: str) -> Raw:
+    client = world.open(properties=properties)
     client.call(1, f"{mode}.select")
     return client
 
@@ -79,7 +79,7 @@ def test_the_confirm_of_one_that_comes_again_waits_like_a_new_one_and_the_ledger
     declared(world)
     world.vhost.history.ledger_wanted = True
     gate.applied = gate.durable = world.vhost.history.position
-    first, again = sending(world), sending(world)
+    first, again = sending(world), sending(world, producer="p")
     assert send(first, "a", delivery_mode=2) == send(again, "a", "b", delivery_mode=2) == []
     gate.applied = gate.durable = FOREVER
     world.pass_time(0.01)
@@ -89,8 +89,8 @@ def test_the_confirm_of_one_that_comes_again_waits_like_a_new_one_and_the_ledger
     assert [(len(r.keys), r.first, r.scope) for r in noted] == [
         (1, n, Scope.STORE | Scope.LINK) for n in (1, 2)
     ]
-    (told,) = [record for record in records if isinstance(record, Duplicate)]
-    assert (told.first, told.last, told.numbering) == (1, 1, None)
+    (told,) = [record for record in records if isinstance(record, Unrouted)]
+    assert (told.first, told.last, told.reason) == (1, 1, "known")
     assert len([record for record in records if isinstance(record, EnqueueRun)]) == 2
 
 
