@@ -8,7 +8,7 @@ from broker.errors import PreconditionFailed
 from broker.model.queue.arguments import NO_RULES, OverflowRule, QueueRules, rules_of
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.removals import AT_ONCE, DROPPED_AT_ONCE, ROUNDS
-from broker.model.values import Reason
+from broker.model.values import Need, Reason
 from broker.model.vhost.policies import rules_under
 from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, Sink, publish, seqs
@@ -22,6 +22,16 @@ def shop() -> Shop:
 
 
 # -- what one policy makes of arguments
+
+
+@pytest.mark.parametrize(
+    ("level", "need"),
+    [("all-disks", Need.DURABLE), ("primary-disk", Need.OWN_DISK), ("all-memory", Need.MEMORY)],
+)
+def test_the_level_of_confirms_is_a_policys_alone(level: str, need: Need) -> None:
+    argument = {"x-ha-confirm": "all-memory", "ha-confirm": "all-memory", "x-max-length": 5}
+    assert rules_under(argument, {"ha-confirm": level}) == QueueRules(max_length=5, confirm=need)
+    assert rules_under(argument, {}) == QueueRules(max_length=5)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +67,7 @@ def shop() -> Shop:
         ({"x-max-priority": 3}, {"max-length": 5}, QueueRules(max_length=5, max_priority=3)),
         ({"x-max-length": "five"}, {"max-length": 5}, QueueRules(max_length=5)),
         ({"x-max-length": 5}, {"max-length": "five", "ha-mode": "all"}, QueueRules(max_length=5)),
+        ({}, {"ha-confirm": "most"}, NO_RULES),
     ],
 )
 def test_of_numbers_the_smaller_else_the_argument(

@@ -55,6 +55,7 @@ function Sentences({status, pair}) {
         : "No record yet: nobody has been promoted."}</${Fact}>
       ${serves(status) && html`<${Fact} label="Held confirms">${held(status)}</${Fact}>
         <${Fact} label="Consumer acks">${dequeues(status.dequeues)}</${Fact}>`}
+      ${status.confirm && html`<${Fact} label="Confirms">${levelWords(status.confirm)}</${Fact}>`}
       <${Fact} label="Authority" tone=${authority?.ok === false ? "bad" : ""}>${authorityWords(authority)}</${Fact}>
       ${controller && html`<${Fact} label="Controller">${controllerWords(controller)}</${Fact}>`}
       <${Fact} label="Last failover">${last
@@ -84,6 +85,18 @@ function held(status) {
   if (status.withheld) return "All confirms wait: the leadership lease has expired.";
   if (!status.held_channels) return "None: every publisher has its confirms.";
   return `${many(status.held_channels, "channel")} with confirms or replies under way, until all nodes in sync and the disk have them.`;
+}
+
+const LEVELS = {
+  "all-disks": "wait for the disks of all nodes in sync.",
+  "primary-disk": "wait for the disk of the primary and the memory of the others.",
+  "all-memory": "wait for no disk: a loss of power of all nodes costs the last of them.",
+};
+
+/** What confirms wait for at least: now on a node that serves, else by the record. */
+function levelWords({least, record, default: usual}) {
+  const level = least ?? record ?? usual;
+  return html`<code>${plain(level)}</code>: they ${LEVELS[level] ?? ""}`;
 }
 
 function dequeues(found) {
