@@ -145,6 +145,12 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         """Number of the next message."""
         return self._last + 1
 
+    @property
+    def keep_from(self) -> int:
+        """The next process may `resume` at this number: until then, the application keeps its messages from
+        this one on. It rises in steps, as the file is written."""
+        return self.next_number if self._numbers is None else self._numbers.next_number
+
     def resume(self, at: int | None = None) -> int:
         """Go on at the first message whose outcome the last process of this publisher may not have known.
         Returns its number. All messages before it are confirmed, or were reported as refused or returned.

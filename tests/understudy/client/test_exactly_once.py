@@ -143,7 +143,7 @@ def test_no_message_is_sent_that_is_too_far_from_the_oldest_in_doubt(tmp_path: P
         lambda: broker.channel.confirm(7, multiple=True),
     ]
     assert shop.publish(b"m", "q") == SPAN + 1
-    assert not broker.script and state(tmp_path) == (8, 8 + SPAN)
+    assert not broker.script and state(tmp_path) == (8, 8 + SPAN) and shop.keep_from == 8
 
 
 def test_the_file_is_written_once_for_many_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ class TestAfterAKill:
         killed(tmp_path, 5, confirmed=2)
         broker = FakeFailover()
         shop = publisher(broker, tmp_path)
-        assert shop.resume() == shop.next_number == 1, "the file is behind, and never ahead"
+        assert shop.resume() == shop.next_number == shop.keep_from == 1, "the file is behind, and never ahead"
         assert published(shop, 1) == [1] and claims(broker) == [1]
 
     def test_without_resume_no_number_means_two_messages(self, tmp_path: Path) -> None:
