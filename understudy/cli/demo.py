@@ -246,6 +246,7 @@ _ROWS = {
     "received": "received, one copy for each queue",
     "lost": "lost",
     "duplicated": "duplicated",
+    "doubled": "duplicated in the queues",
     "in_doubt": "in doubt",
 }
 """Totals of the verdict, and what the demo calls them."""
@@ -266,7 +267,7 @@ def show(console: Console, outcome: DemoOutcome, messages: int, promoter: str) -
     resent = sum(int(counts.get("resent", 0)) for counts in outcome.publishers.values())
     console.print(
         f"promotion by {promoter} {outcome.promote_ms:,.0f} ms; rejoin {outcome.rejoin_ms:,.0f} ms; "
-        f"{resent:,} messages in doubt were sent again; {outcome.seconds:.0f} s in total",
+        f"{resent:,} messages in doubt were sent again, with their numbers; {outcome.seconds:.0f} s in total",
         soft_wrap=True,
         highlight=False,
     )

@@ -71,7 +71,9 @@ def reporting(line: Line, counts: Any) -> Iterator[None]:
 def publish(work: Work, line: Line) -> None:
     """Publish the given number of messages at the given rate, and wait until all are confirmed."""
     declare = [QUEUES[name] for name in queues_of(work.name)]
-    publisher = Publisher(work.addresses, f"publisher-{work.name}", work.ledger_dir, declare=declare)
+    publisher = Publisher(
+        work.addresses, f"publisher-{work.name}", work.ledger_dir, exactly_once=True, declare=declare
+    )
     counts = publisher.counts
     route = route_of(work.name)
     publisher.connect()
