@@ -202,7 +202,7 @@ def play(folder: Path, faults: Sequence[str], kit: str, seed: int, say: Callable
 def judge(outcome: Outcome, answer: dict[str, Any]) -> str:
     """Note what Spark says against it. Returns that in words."""
     totals = answer["totals"]
-    faults = [each["sentence"] for each in answer["findings"] if each["severity"] != "allowed"]
+    faults = [each["sentence"] for each in answer["findings"] if each["severity"] == "violation"]
     faults += [each for each in answer["missing"] if not each.startswith(f"the ledger of {NAME} (")]
     if not totals["numbered"]:
         faults.append("no message has a number")
@@ -220,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, help="of the first leg; drawn if not said")
     parser.add_argument("--every", type=int, default=25, help="rounds of a leg (25)")
+    parser.add_argument("--kit", choices=KITS, help="of all legs; in turn if not said")
     parser.add_argument("--no-spark", action="store_true", help="only the consumers' own counts")
     parser.add_argument("--folder", type=Path, help="keep everything there")
     told = parser.parse_args(arguments)
@@ -228,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = told.folder or Path(tempfile.mkdtemp(prefix="understudy-exactly-once-"))
     began, total = time.monotonic(), Outcome()
     for leg, first in enumerate(range(0, told.rounds, told.every)):
-        rng, kit = random.Random(seed + leg), KITS[leg % len(KITS)]
+        rng, kit = random.Random(seed + leg), told.kit or KITS[leg % len(KITS)]
         faults = [rng.choice(FAULTS) for _ in range(min(told.every, told.rounds - first))]
         folder = root / f"leg-{leg + 1}"
         outcome = play(folder, faults, kit, seed + leg, lambda line: print(line, flush=True))
