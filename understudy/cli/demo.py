@@ -245,7 +245,7 @@ _ROWS = {
     "confirmed": "confirmed",
     "received": "received, one copy for each queue",
     "lost": "lost",
-    "duplicated": "duplicated",
+    "duplicated": "received again",
     "doubled": "duplicated in the queues",
     "in_doubt": "in doubt",
 }
@@ -274,8 +274,8 @@ def show(console: Console, outcome: DemoOutcome, messages: int, promoter: str) -
     kinds = totals.get("duplicates")
     if kinds and totals.get("duplicated"):
         console.print(
-            f"duplicated: {kinds['redelivered']:,} flagged redelivered, "
-            f"{kinds['in_doubt']:,} sent again while in doubt, {kinds['illegal']:,} unexplained",
+            f"received again: {kinds['redelivered']:,} flagged redelivered, "
+            f"{kinds['in_doubt']:,} that only the killed primary had, {kinds['illegal']:,} unexplained",
             soft_wrap=True,
             highlight=False,
         )
