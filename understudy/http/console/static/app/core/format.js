@@ -55,5 +55,10 @@ export const named = (name, empty = "(no name)") => (name === "" || name == null
 export function value(it) {
   if (typeof it === "string") return plain(it);
   if (it === null || it === undefined) return DASH;
-  return typeof it === "object" ? plain(JSON.stringify(it)) : String(it);
+  if (typeof it !== "object") return String(it);
+  const flags = Object.entries(it);
+  if (!Array.isArray(it) && flags.length && flags.every(([, each]) => typeof each === "boolean")) {
+    return flags.filter(([, each]) => each).map(([key]) => plain(key)).join(", ") || "none";
+  }
+  return plain(JSON.stringify(it, null, 1).replace(/\n\s*/g, " "));
 }

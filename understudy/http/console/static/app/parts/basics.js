@@ -26,6 +26,8 @@ export const Panel = ({title, actions, children, wide = false}) => html`
 
 export const Empty = ({children}) => html`<p class="empty">${children}</p>`;
 
+export const None = () => html`<span class="faint">none</span>`;
+
 /** What a page says in place of its data. A backup names the primary. */
 export function Trouble({error}) {
   if (!error) return null;
@@ -40,12 +42,15 @@ export const QueueLink = ({vhost, name}) => html`<a href=${hrefOf("queues", vhos
 export const ExchangeLink = ({vhost, name}) =>
   html`<a href=${hrefOf("exchanges", vhost, name)}>${named(name, "(default)")}</a>`;
 
+export const ChannelLink = ({of}) => html`
+  <${ConnectionLink} name=${of?.connection_name ?? ""} /> <span class="faint">channel ${of?.number}</span>`;
+
 export const ConnectionLink = ({name}) => html`<a href=${hrefOf("connections", name)}>${plain(name)}</a>`;
 
 /** A table of arguments as pairs. */
 export function Arguments({of}) {
   const pairs = Object.entries(of ?? {});
-  if (!pairs.length) return html`<span class="faint">none</span>`;
+  if (!pairs.length) return html`<${None} />`;
   return html`<span class="arguments">
     ${pairs.map(([key, it]) => html`<span class="argument"><b>${plain(key)}</b> ${value(it)}</span>`)}
   </span>`;

@@ -66,7 +66,7 @@ function optionsOf(lines, unit, width, height) {
     width: Math.max(width, 200), height,
     cursor: {y: false, drag: {x: false, y: false}, points: {size: 6}},
     legend: {show: false},
-    padding: [8, 8, 0, 0],
+    padding: [8, 28, 0, 0],
     scales: {x: {time: true}, y: {range: (_plot, _low, high) => [0, Math.max(1, (high ?? 1) * 1.1)]}},
     axes: [{...axis, space: 80, size: 26, values: (_plot, ticks, _axis, _space, step) => ticks.map((it) => clock(it, step))}, {...axis, size: 58, values: (_plot, ticks) => ticks.map((it) => unit(it))}],
     series: [

@@ -8,6 +8,8 @@ const RATES = [
   ["publish", "Published"], ["confirm", "Confirmed"], ["deliver_get", "Delivered"], ["ack", "Acked"],
   ["redeliver", "Redelivered"],
 ];
+/** A queue confirms nothing: its node does. */
+export const QUEUE_RATES = RATES.filter(([key]) => key !== "confirm");
 const LENGTHS = [["messages_ready", "Ready"], ["messages_unacknowledged", "Unacked"]];
 export const SAMPLES = "msg_rates_age=600&msg_rates_incr=5&lengths_age=600&lengths_incr=5";
 
@@ -39,7 +41,7 @@ export function ObjectLengths({of}) {
   return html`<${Chart} label="Messages" unit=${compact} ...${linesOf(series, LENGTHS, count)} />`;
 }
 
-const compact = (it) => new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 1}).format(it);
+const compact = (it) => new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 2}).format(it);
 
 function linesOf({times, values}, keys, shown) {
   const lines = keys.map(([key, label]) => ({label, values: values[key], shown: shown(values[key].at(-1))}));

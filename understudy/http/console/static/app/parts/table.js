@@ -121,7 +121,8 @@ function Tools({chosen, noun, total, all, hint}) {
     </div>`;
 }
 
-const kindOf = (column) => (column.isNumber ? "num" : column.label ? "" : "act");
+/** `isWide`: on a phone it needs the whole line. */
+const kindOf = (column) => (column.isNumber ? (column.isWide ? "num wide" : "num") : column.label ? "" : "act");
 
 /** A plain table. Without `onSort` its heads are text. On a phone each row is a card. */
 export function Table({rows, columns, rowKey, refresh, label, sort, onSort}) {

@@ -75,8 +75,8 @@ function Nodes() {
   const columns = [
     {key: "what", label: "What"},
     {key: "node", label: "Node", render: (row) => plain(row.node)},
-    {key: "used", label: "Now", isNumber: true},
-    {key: "limit", label: "Limit", isNumber: true},
+    {key: "used", label: "Now", isNumber: true, isWide: true},
+    {key: "limit", label: "Limit", isNumber: true, isWide: true},
     {key: "isOver", label: "Alarm", render: (row) => (row.isOver ? html`<b class="bad">alarm</b>` : "no")},
   ];
   return html`<${Panel} title="Of a node" wide=${true}>

@@ -5,7 +5,7 @@ import {named, plain} from "../../core/format.js";
 import {useLive, usePolled} from "../../core/live.js";
 import {serves} from "../../core/pair.js";
 import {go, hrefOf} from "../../core/route.js";
-import {Badge, Panel, Title, Trouble} from "../../parts/basics.js";
+import {Badge, None, Panel, Title, Trouble} from "../../parts/basics.js";
 import {useDialogs} from "../../parts/dialogs.js";
 import {tagsOf} from "../../parts/roles.js";
 import {Listing, Table} from "../../parts/table.js";
@@ -13,8 +13,12 @@ import {useVhostNames} from "../../parts/vhosts.js";
 
 const TAGS = "Any of administrator, monitoring, policymaker, management, with commas between them. None: no access to this console.";
 
-const Tags = ({of}) => html`<span class="marks">${tagsOf(of).filter(Boolean).map((tag) =>
-  html`<${Badge} tone=${tag === "administrator" ? "note" : "plain"}>${plain(tag)}</${Badge}>`)}</span>`;
+function Tags({of}) {
+  const tags = tagsOf(of).filter(Boolean);
+  if (!tags.length) return html`<${None} />`;
+  return html`<span class="marks">${tags.map((tag) =>
+    html`<${Badge} tone=${tag === "administrator" ? "note" : "plain"}>${plain(tag)}</${Badge}>`)}</span>`;
+}
 
 export function Users() {
   const {status} = useLive();

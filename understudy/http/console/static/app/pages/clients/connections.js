@@ -19,7 +19,7 @@ const COLUMNS = [
   {key: "vhost", label: "Virtual host", sort: "vhost", render: (row) => plain(row.vhost ?? "")},
   {key: "state", label: "State", sort: "state", render: (row) => html`<${State} of=${row} />`},
   {key: "ssl", label: "TLS", sort: "ssl", render: (row) => (row.ssl ? html`<${Badge} tone="ok">TLS</${Badge}>` : "no")},
-  {key: "protocol", label: "Protocol", sort: "protocol", render: (row) => plain(row.protocol ?? "")},
+  {key: "protocol", label: "Protocol", sort: "protocol", render: (row) => html`<span class="one-line">${plain(row.protocol ?? "")}</span>`},
   {key: "channels", label: "Channels", sort: "channels", isNumber: true, render: (row) => count(row.channels)},
   {key: "in", label: "From client", sort: "recv_oct_details.rate", isNumber: true, render: (row) => perSecond(row.recv_oct_details)},
   {key: "out", label: "To client", sort: "send_oct_details.rate", isNumber: true, render: (row) => perSecond(row.send_oct_details)},
@@ -58,7 +58,10 @@ export function Connection({name}) {
         <${Fact} label="State"><${State} of=${data} /></${Fact}>
         <${Fact} label="User">${plain(data.user ?? "")} in ${plain(data.vhost ?? "")}</${Fact}>
         <${Fact} label="Since">${when(data.connected_at)}</${Fact}>
-        <${Fact} label="Protocol">${plain(data.protocol ?? "")}${data.ssl ? ", TLS" : ""}</${Fact}>
+        <${Fact} label="Protocol">${plain(data.protocol ?? "")}</${Fact}>
+        <${Fact} label="TLS">${data.ssl ? plain([data.ssl_protocol, data.ssl_cipher].filter(Boolean).join(", ") || "yes") : "no"}</${Fact}>
+        ${data.peer_cert_subject && html`<${Fact} label="Certificate">${plain(data.peer_cert_subject)}
+          <span class="faint"> ${plain(data.peer_cert_validity ?? "")}</span></${Fact}>`}
         <${Fact} label="Login by">${plain(data.auth_mechanism ?? "")}</${Fact}>
         <${Fact} label="Heartbeat">${data.timeout ? duration(data.timeout) : "off"}</${Fact}>
         <${Fact} label="Largest frame">${octets(data.frame_max)}</${Fact}>

@@ -5,9 +5,10 @@ import {named, plain, rate} from "../../core/format.js";
 import {useLive, usePolled} from "../../core/live.js";
 import {serves} from "../../core/pair.js";
 import {go, hrefOf} from "../../core/route.js";
-import {Arguments, ExchangeLink, Fact, Facts, Loading, Panel, Title, Trouble} from "../../parts/basics.js";
+import {Arguments, ExchangeLink, Fact, Facts, Loading, None, Panel, Title, Trouble} from "../../parts/basics.js";
 import {BindingTable, bindingForm} from "../../parts/bindings.js";
 import {useDialogs} from "../../parts/dialogs.js";
+import {FROM_CHANNELS, Flows, TO_QUEUES} from "../../parts/flows.js";
 import {publishing} from "../../parts/messages.js";
 import {ObjectRates, SAMPLES} from "../../parts/rates.js";
 import {Listing} from "../../parts/table.js";
@@ -79,10 +80,11 @@ export function Exchange({vhost, name}) {
         <${Facts}>
           <${Fact} label="Features"><${Features} of=${data} /></${Fact}>
           <${Fact} label="Arguments"><${Arguments} of=${data.arguments} /></${Fact}>
-          <${Fact} label="Policy">${data.policy ? plain(data.policy) : "none"}</${Fact}>
+          <${Fact} label="Policy">${data.policy ? plain(data.policy) : html`<${None} />`}</${Fact}>
         </${Facts}>
       </${Panel}>
     </div>
+    <${Flows} came=${data.incoming} cameColumns=${FROM_CHANNELS} went=${data.outgoing} wentColumns=${TO_QUEUES} />
     ${name === "" && html`<${Panel} title="Bindings" wide=${true}><p class="empty">Every queue is bound to this exchange by its name.</p></${Panel}>`}
     ${name !== "" && html`
       <${Panel} title="Bindings from it" wide=${true}><${Trouble} error=${from.error} />

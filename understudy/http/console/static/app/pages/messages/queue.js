@@ -5,11 +5,12 @@ import {count, many, named, octets, plain} from "../../core/format.js";
 import {useLive, usePolled} from "../../core/live.js";
 import {serves} from "../../core/pair.js";
 import {go, hrefOf} from "../../core/route.js";
-import {Arguments, Fact, Facts, Loading, Panel, Tile, Title, Trouble} from "../../parts/basics.js";
+import {Arguments, Fact, Facts, Loading, None, Panel, Tile, Title, Trouble} from "../../parts/basics.js";
 import {BindingTable, bindingForm} from "../../parts/bindings.js";
 import {useDialogs} from "../../parts/dialogs.js";
+import {FROM_EXCHANGES, Flows, TO_CHANNELS} from "../../parts/flows.js";
 import {Messages, getting, publishing} from "../../parts/messages.js";
-import {ObjectLengths, ObjectRates, SAMPLES} from "../../parts/rates.js";
+import {ObjectLengths, ObjectRates, QUEUE_RATES, SAMPLES} from "../../parts/rates.js";
 import {Table} from "../../parts/table.js";
 import {CONSUMER_COLUMNS} from "../clients/consumers.js";
 import {Features, State} from "./queues.js";
@@ -38,18 +39,19 @@ export function Queue({vhost, name}) {
       <${Messages} of=${got} /></${Panel}>`}
     <div class="columns">
       <${Panel} title="Messages"><${ObjectLengths} of=${data} /></${Panel}>
-      <${Panel} title="Rates"><${ObjectRates} stats=${data.message_stats} /></${Panel}>
+      <${Panel} title="Rates"><${ObjectRates} stats=${data.message_stats} keys=${QUEUE_RATES} /></${Panel}>
     </div>
     <${Panel} title="What it is" wide=${true}>
       <${Facts}>
         <${Fact} label="State"><${State} of=${data} /></${Fact}>
         <${Fact} label="Features"><${Features} of=${data} /></${Fact}>
-        <${Fact} label="Policy">${data.policy ? plain(data.policy) : "none"}${data.operator_policy ? `, operator policy ${plain(data.operator_policy)}` : ""}</${Fact}>
+        <${Fact} label="Policy">${data.policy ? plain(data.policy) : html`<${None} />`}${data.operator_policy ? `, operator policy ${plain(data.operator_policy)}` : ""}</${Fact}>
         <${Fact} label="Policy says"><${Arguments} of=${data.effective_policy_definition} /></${Fact}>
         <${Fact} label="Arguments"><${Arguments} of=${data.arguments} /></${Fact}>
         <${Fact} label="Node">${plain(data.node ?? "")}</${Fact}>
       </${Facts}>
     </${Panel}>
+    <${Flows} came=${data.incoming} cameColumns=${FROM_EXCHANGES} went=${data.deliveries} wentColumns=${TO_CHANNELS} />
     <${Panel} title="Consumers" wide=${true}>
       ${data.consumer_details?.length
         ? html`<${Table} label="Consumers" rows=${data.consumer_details} columns=${CONSUMER_COLUMNS.filter((it) => it.key !== "queue")} />`

@@ -4,7 +4,7 @@ import {path, post} from "../../core/api.js";
 import {count, many, named, octets, plain, when} from "../../core/format.js";
 import {usePolled} from "../../core/live.js";
 import {hrefOf} from "../../core/route.js";
-import {Badge, Loading, Panel, Title, Trouble} from "../../parts/basics.js";
+import {Badge, Empty, Loading, Panel, Title, Trouble} from "../../parts/basics.js";
 import {useDialogs} from "../../parts/dialogs.js";
 import {Messages} from "../../parts/messages.js";
 import {Table} from "../../parts/table.js";
@@ -31,7 +31,7 @@ export function Quarantine() {
     <${Title} sub=${ABOUT}>Quarantine</${Title}>
     <${Trouble} error=${error} />
     ${data === null ? !error && html`<${Loading} />` : html`
-      ${data.queues.length === 0 && html`<p class="empty">Nothing is in quarantine at this node.</p>`}
+      ${data.queues.length === 0 && html`<${Panel} wide=${true}><${Empty}>Nothing is in quarantine at this node.</${Empty}></${Panel}>`}
       ${data.queues.length > 0 && html`<${Panel} wide=${true}><${Table} label="Quarantined queues" rows=${data.queues} columns=${shape(republish)} rowKey=${(row) => row.queue} /></${Panel}>`}
       ${data.damage.map((line) => html`<p class="trouble">${plain(line)}</p>`)}
       <p class="hint">Folder: <code>${plain(data.folder)}</code>. The files stay after a republish.</p>`}`;
