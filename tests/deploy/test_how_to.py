@@ -6,9 +6,11 @@ import json
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pika
@@ -18,6 +20,7 @@ from tests.deploy import paper
 from tests.deploy.tools import PATIENCE
 from tests.deploy.usage import calls, parsed
 from tests.understudy.serving import serving
+from understudy.client import Consumer
 from understudy.config.load import load
 
 PAGES = sorted(paper.HOW_TO.glob("*.md"))
@@ -197,6 +200,28 @@ def test_a_publisher_with_numbers_goes_on_after_a_restart(
             Path("orders.txt").write_text("".join(f"order {n}\n" for n in range(orders)))
             exec(text, {})
             assert depth(node.amqp.port) == orders
+
+
+def test_a_consumer_books_each_order_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop ends after the order. What it booked is taken for the work of an ack that was lost."""
+    monkeypatch.chdir(tmp_path)
+    deliveries = Consumer.deliveries
+
+    def one(consumer: Consumer) -> Any:
+        counts = consumer.counts
+        return deliveries(consumer, until=lambda: counts.received + counts.skipped == 1)
+
+    monkeypatch.setattr(Consumer, "deliveries", one)
+    monkeypatch.setattr(Consumer, "_say_acks", lambda *_: None)
+    database = sqlite3.connect("shop.db")
+    database.execute("CREATE TABLE bookings (name TEXT)")
+    (box,) = boxes("consumers.md", "clients")
+    with serving(tmp_path / "data") as node:
+        with_message(node.amqp.port)
+        for again in (False, True):
+            exec(box.text.replace("192.0.2.1:5672,192.0.2.2:5672", str(node.amqp)), told := {})
+            assert told["consumer"].counts.skipped == again
+            assert database.execute("SELECT COUNT(*) FROM bookings").fetchone() == (1,)
 
 
 def with_message(port: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ pytest.importorskip("celery")
 
 ROOT = Path(__file__).parents[2]
 TASKS = "tests.interop.celery_tasks"
+ONCE = "tests.interop.celery_once"
 PATIENCE = 60.0
 
 
@@ -110,3 +112,30 @@ def test_a_worker_goes_on_after_a_failover_and_no_task_is_lost(
             assert not refused
             assert after == 50
             assert [result.get(timeout=PATIENCE) for result in sent] == list(range(1, len(sent) + 1))
+
+
+@pytest.mark.system
+def test_a_task_that_has_run_sees_it_when_it_comes_again(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of the pool dies between the commit and the ack."""
+    database = sqlite3.connect(tmp_path / "shop.db")
+    database.execute("CREATE TABLE bookings (name TEXT)")
+    monkeypatch.setenv("INTEROP_BROKER", live.url)
+    monkeypatch.setenv("INTEROP_RESULTS", f"file://{tmp_path}")
+    tasks = importlib.import_module(ONCE)
+    command = [sys.executable, "-m", "celery", "-A", ONCE, "worker", "--concurrency", "1"]
+    with (tmp_path / "worker.log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log
+        )
+    try:
+        for order in ("one", "two"):
+            tasks.book.delay(order).get(timeout=PATIENCE)
+    finally:
+        tasks.app.close()
+        process.terminate()
+        process.wait(PATIENCE)
+    assert (tmp_path / "died").exists()
+    assert database.execute("SELECT name FROM bookings").fetchall() == [("one",), ("two",)]
+    assert "WorkerLostError" in (tmp_path / "worker.log").read_text()
