@@ -1,4 +1,4 @@
-"""The tasks of docs/how-to/celery.md that see that they have run. A process of the worker dies before an ack."""
+"""The tasks of docs/how-to/celery.md that see that they have run. One process of the worker is killed."""
 
 from __future__ import annotations
 
