@@ -188,3 +188,32 @@ def test_a_publisher_whose_numbers_are_lost_sends_nothing(
         assert shop.resume(at=3) == 3
         publish(shop, 3, 4)
     assert drained(broker, 4) == [1, 2, 3, 4]
+
+
+def test_what_comes_again_after_it_was_processed_is_skipped(
+    kit: Any, broker: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acks are lost with the connection."""
+    with kit.Publisher(str(broker.address), "shop") as shop:
+        for n in range(5):
+            shop.publish(b"%d" % n, "orders")
+    with kit.Consumer(
+        str(broker.address), "orders", "billing", exactly_once=True, processed=tmp_path / "ids.db"
+    ) as billing:
+        seen = []
+        with monkeypatch.context() as lost:
+            lost.setattr(billing, "_say_acks", lambda _: None)
+            for _ in range(3):
+                delivery = billing.receive(20)
+                seen.append(bytes(delivery.body))
+                billing.ack(delivery)
+            billing.flush()
+        billing._lose()
+        for _ in range(2):
+            delivery = billing.receive(20)
+            seen.append(bytes(delivery.body))
+            billing.ack(delivery)
+        assert seen == [b"%d" % n for n in range(5)]
+        assert (billing.counts.skipped, billing.counts.received) == (3, 5)
+    with kit.Consumer(str(broker.address), "orders", "billing") as billing:
+        assert billing.receive(0.2) is None
