@@ -99,16 +99,19 @@ class _Ids:
         self._at = max(self._at + 1, time.time_ns() // 1000)
         self._run(self._add, (*id_, self._at))
 
-    def let_go(self, queue: str) -> bool:
-        """Now and then, delete the oldest ids of the queue beyond `keep`. Whether anything was deleted."""
+    def due(self) -> bool:
+        """Whether to look for old ids, now and then. To be asked once for each id."""
         self._left -= 1
         if self._left > 0:
             return False
         self._left = self._every
+        return True
+
+    def let_go(self, queue: str) -> None:
+        """Delete the oldest ids of the queue beyond `keep`."""
         found = self._run(self._oldest, (queue,), first=True)
         if found is not None:
             self._run(self._drop, (queue, found[0]))
-        return found is not None
 
     def _run(self, statement: str, values: Any = (), *, first: bool = False) -> Any:
         cursor = self.connection.cursor()
@@ -161,7 +164,8 @@ class ProcessedFile:
             except self._module.IntegrityError:
                 return False
             self._unsynced = True
-            self._ids.let_go(id_.queue)
+            if self._ids.due():
+                self._ids.let_go(id_.queue)
         return True
 
     def undo(self) -> None:
@@ -245,7 +249,8 @@ class OwnTransaction:
                 raise
             return False
         self._connection.commit()
-        self._let_go(id_.queue)
+        if self._ids.due():
+            self._let_go(id_.queue)
         return True
 
     def undo(self) -> None:

@@ -2,9 +2,10 @@
 
 A pair of real nodes, and one publisher with `exactly_once` whose messages go to two queues. Each round kills
 the publisher, the primary or both with SIGKILL in the midst of a burst, or starts a second publisher beside
-the first. Consumers run throughout. After so many rounds (a *leg*) the publisher ends in order. Then each
-number must have come to each queue once: none is missing, and none has two ids. Spark must find the same in
-the ledgers. It lacks the end of the ledgers of killed publishers, and nothing else, to a proof.
+the first. Consumers with `exactly_once` run throughout. After so many rounds (a *leg*) the publisher ends in
+order. Then each number must have come to each queue once, and must have been processed once: none is
+missing, none has two ids, and none was handed out twice. Spark must find the same in the ledgers. It lacks
+the end of the ledgers of killed publishers, and nothing else, to a proof.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import secrets
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import threading
@@ -28,7 +30,7 @@ from tests.failover.nodes.cluster import PATIENCE
 from tests.failover.nodes.pair import Pair
 from tests.failover.soak.numbered import FENCED, HEARTBEAT, NAME, QUEUES
 from tests.failover.soak.rounds import reconcile
-from understudy.client import Consumer
+from understudy.client import Consumer, OwnTransaction
 from understudy.demo.processes import Child
 
 FAULTS = ("publisher", "primary", "both", "two")
@@ -38,7 +40,8 @@ KITS = ("0-9-1", "1.0")
 
 @dataclass(slots=True)
 class Outcome:
-    """`missing`, `doubled`: numbers, by the consumers' count. `resent`: by publishers that lived to tell."""
+    """`missing`, `doubled`: numbers, by the consumers' count. `again`: processed twice. `skipped`: messages
+    that came again after they were processed. `resent`: by publishers that lived to tell."""
 
     rounds: int = 0
     numbers: int = 0
@@ -47,25 +50,37 @@ class Outcome:
     resent: int = 0
     missing: int = 0
     doubled: int = 0
+    again: int = 0
+    skipped: int = 0
     faults: list[str] = field(default_factory=list)
     """What Spark finds."""
 
     @property
     def good(self) -> bool:
-        return not self.missing and not self.doubled and not self.faults
+        return not (self.missing or self.doubled or self.again or self.faults)
 
 
 class Reader:
-    """Consumes one queue on a thread of its own, and notes the id of each number."""
+    """Consumes one queue on a thread of its own, and notes the id of each number. That of one queue has its
+    ids in a file, that of the other one in the transaction of its work: a row for each number."""
 
-    def __init__(self, addresses: str, queue: str, ledgers: Path) -> None:
+    def __init__(self, addresses: str, queue: str, ledgers: Path, *, own: bool) -> None:
         self.ids: dict[int, str] = {}
         self.doubled: set[int] = set()
+        self.again: set[int] = set()
+        self._own = own
+        self._database = sqlite3.connect(f"{ledgers}.{queue}.db", check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.execute("CREATE TABLE booked (number INTEGER)")
+        memory = OwnTransaction(sqlite3, self._database)
+        memory.create()
         self.failure: BaseException | None = None
         self._stop = threading.Event()
         self._consumer = Consumer(
             addresses, queue, f"reader-{queue}", ledgers, declare=[QUEUES[queue]], heartbeat=HEARTBEAT,
-            connect_timeout=HEARTBEAT, given_up=self._stop.is_set,
+            connect_timeout=HEARTBEAT, given_up=self._stop.is_set, exactly_once=True,
+            processed=memory if own else None,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name=queue, daemon=True)
         self._thread.start()
@@ -75,14 +90,24 @@ class Reader:
             with self._consumer:
                 for delivery in self._consumer.deliveries(until=self._stop.is_set):
                     number, own = int(delivery.body), str(delivery.id)
-                    if self.ids.setdefault(number, own) != own:
-                        self.doubled.add(number)
+                    if number in self.ids:
+                        (self.again if self.ids[number] == own else self.doubled).add(number)
+                    self.ids[number] = own
+                    if self._own:
+                        self._database.execute("INSERT INTO booked VALUES (?)", (number,))
         except BaseException as error:
             self.failure = error
 
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(PATIENCE)
+        twice = "SELECT number FROM booked GROUP BY number HAVING COUNT(*) > 1"
+        self.again.update(number for (number,) in self._database.execute(twice))
+        self._database.close()
+
+    @property
+    def skipped(self) -> int:
+        return self._consumer.counts.skipped
 
 
 class Leg:
@@ -96,7 +121,7 @@ class Leg:
         self._primary, self._backup = "left", "right"
         self._lives = 0
         self.outcome = Outcome()
-        self._readers = [Reader(pair.both, queue, self._ledgers) for queue in QUEUES]
+        self._readers = [Reader(pair.both, queue, self._ledgers, own=own) for own, queue in enumerate(QUEUES)]
         pair.until(lambda: all(each._consumer.failover.connected for each in self._readers), "the readers")
         self._publisher = self._start()
 
@@ -170,12 +195,15 @@ class Leg:
         told = self._hear(self._publisher, "done")
         last = int(told["number"])
         numbers = set(range(1, last + 1))
-        try:
-            self._pair.until(
-                lambda: all(numbers <= each.ids.keys() for each in self._readers), "all messages"
-            )
-        except AssertionError:
-            pass  # counted below
+        read = -1
+        while (now := sum(len(each.ids) for each in self._readers)) > read:
+            read = now
+            try:
+                self._pair.until(
+                    lambda: all(numbers <= each.ids.keys() for each in self._readers), "all messages"
+                )
+            except AssertionError:
+                pass  # they are slow, or messages are missing, which are counted below
         for each in self._readers:
             each.stop()
         for name in (self._backup, self._primary):
@@ -184,6 +212,8 @@ class Leg:
         self.outcome.resent = int(told["resent"])
         self.outcome.missing = sum(len(numbers - each.ids.keys()) for each in self._readers)
         self.outcome.doubled = sum(len(each.doubled) for each in self._readers)
+        self.outcome.again = sum(len(each.again) for each in self._readers)
+        self.outcome.skipped = sum(each.skipped for each in self._readers)
         return self.outcome
 
 
@@ -238,7 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _add(total, outcome)
         print(
             f"leg {leg + 1}, AMQP {kit}: {outcome.numbers:,} messages to {len(QUEUES)} queues,"
-            f" {outcome.missing} lost, {outcome.doubled} doubled; seed {seed + leg}",
+            f" {outcome.missing} lost, {outcome.doubled} doubled, {outcome.again} processed twice,"
+            f" {outcome.skipped} skipped; seed {seed + leg}",
             flush=True,
         )
         if not outcome.good:
@@ -248,7 +279,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shutil.rmtree(folder)
     print(
         f"{total.rounds} rounds in {time.monotonic() - began:.0f} s: {total.numbers:,} messages, at least"
-        f" {total.resumed + total.resent:,} sent again, {total.missing} lost, {total.doubled} doubled;"
+        f" {total.resumed + total.resent:,} sent again, {total.missing} lost, {total.doubled} doubled, {total.again} processed twice,"
+        f" {total.skipped} skipped;"
         f" {'not judged' if told.no_spark else 'and none by Spark'}"
     )
     return 0
@@ -261,6 +293,8 @@ def _add(total: Outcome, leg: Outcome) -> None:
     total.resent += leg.resent
     total.missing += leg.missing
     total.doubled += leg.doubled
+    total.again += leg.again
+    total.skipped += leg.skipped
     total.faults += leg.faults
 
 
