@@ -54,7 +54,7 @@ class PrimaryVhost:
         return self._weakest
 
     def definitions(self, most: int) -> Iterator[DefinitionsPart]:
-        return _parts(Frozen(self._vhosts, Scope.LINK), most)
+        return _parts(Frozen(self._vhosts, Scope.LINK, had=True), most)
 
     def next_sequence(self, queue: bytes) -> int:
         return self._vhosts.queues_by_uuid[queue].ids.next

@@ -47,15 +47,16 @@ class Frozen:
     change it. Creating it takes a tenth of a microsecond per object.
 
     `queues`: those that `scope` sees (all if None). `nexts`: the next sequence of each. `marks`, `recent`: by
-    queue.
+    queue, if `had` wants them.
     """
 
-    def __init__(self, vhosts: State, scope: Scope | None) -> None:
+    def __init__(self, vhosts: State, scope: Scope | None, *, had: bool = False) -> None:
         seen = frozenset(its for its in map(Scope, range(4)) if scope is None or its & scope)
         self.queues = [queue for queue in vhosts.queues_by_uuid.values() if queue.scope in seen]
         self.nexts = [queue.ids.next for queue in self.queues]
-        self.marks = {queue.uuid: dict(queue.marks) for queue in self.queues if queue.marks}
-        self.recent = {queue.uuid: queue.recent.copy() for queue in self.queues if queue.recent is not None}
+        those = self.queues if had else ()
+        self.marks = {queue.uuid: dict(queue.marks) for queue in those if queue.marks}
+        self.recent = {queue.uuid: queue.recent.copy() for queue in those if queue.recent is not None}
         self.deleted_queues = list(vhosts.deleted_queues)
         self._scope = scope
         self.entries: list[Record] = list(vhosts.directory.entries()) if self._sees(SCOPE) else []

@@ -279,8 +279,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shutil.rmtree(folder)
     print(
         f"{total.rounds} rounds in {time.monotonic() - began:.0f} s: {total.numbers:,} messages, at least"
-        f" {total.resumed + total.resent:,} sent again, {total.missing} lost, {total.doubled} doubled, {total.again} processed twice,"
-        f" {total.skipped} skipped;"
+        f" {total.resumed + total.resent:,} sent again, {total.missing} lost, {total.doubled} doubled,"
+        f" {total.again} processed twice, {total.skipped} skipped;"
         f" {'not judged' if told.no_spark else 'and none by Spark'}"
     )
     return 0
