@@ -16,6 +16,7 @@ from broker.model.history.records import (
     Duplicate,
     EnqueueRun,
     EntryDelete,
+    Numbering,
     QueueDeclare,
     Record,
     Unrouted,
@@ -94,10 +95,8 @@ def _told(record: Record, n: int, escaped: Callable[[str], str]) -> str | None:
             return f'unrouted","prod":{escaped(producer)},{reason}"first":{first},"last":{last}'
         case Duplicate(queue, producer, first, last, numbering):
             session = f'"prod":{escaped(producer)},' if producer else ""
-            return (
-                f'duplicate","queue":"{queue.hex()}",{session}"first":{first},"last":{last},"name":'
-                f'{escaped(numbering.producer)},"number":{numbering.first}'
-            )
+            numbers = _numbers(numbering, escaped)
+            return f'duplicate","queue":"{queue.hex()}",{session}"first":{first},"last":{last}{numbers}'
         case Commit(producer, first, last):
             return f'commit","prod":{escaped(producer)},"first":{first},"last":{last},"n":{n}'
         case QueueDeclare():
@@ -107,3 +106,8 @@ def _told(record: Record, n: int, escaped: Callable[[str], str]) -> str | None:
             return f'forgotten","name":{escaped(name)}'
         case _:
             return None
+
+
+def _numbers(numbering: Numbering | None, escaped: Callable[[str], str]) -> str:
+    """None: the messages are known by ids of their own."""
+    return "" if numbering is None else f',"name":{escaped(numbering.producer)},"number":{numbering.first}'

@@ -80,11 +80,11 @@ class Said:
 class Judged:
     """Rows for the other checks. `doubled`: findings; those with `before` count only if the id
     (before, first - shift) has a fate. `again`: tags of duplicates, and the ids that stand for them.
-    `pruned`: tags of duplicates whose first enqueue was pruned."""
+    `unnamed`: tags of duplicates whose first enqueue was pruned, or which are known by ids of their own."""
 
     doubled: list[tuple[Any, ...]] = field(default_factory=list)
     again: list[tuple[Any, ...]] = field(default_factory=list)
-    pruned: list[tuple[str, int, int]] = field(default_factory=list)
+    unnamed: list[tuple[str, int, int]] = field(default_factory=list)
 
 
 def said(plain: DataFrame, ledgers: LedgerState) -> Said:
@@ -92,7 +92,7 @@ def said(plain: DataFrame, ledgers: LedgerState) -> Said:
     if not kinds & {"duplicate", "forgotten"}:
         return Said()
     rows = plain.where("kind in ('duplicate', 'forgotten')").select(
-        "kind", "writer", "queue", "name", "prod", "first", "last", "number"
+        "kind", "view", "queue", "name", "prod", "first", "last", "number"
     )
     found = [row.asDict() for row in rows.collect()]
     return Said(
@@ -119,6 +119,8 @@ def in_doubt(hulls: Sequence[Row], told: Said) -> Spans:
                 out.append((key, first, min(last, reach)))
             reach = max(reach, last)
     for row in told.duplicates:
+        if row["number"] is None:
+            continue
         size = row["last"] - row["first"]
         out.append(((row["queue"], row["name"]), row["number"], row["number"] + size))
     return Spans.of(out)
@@ -126,7 +128,7 @@ def in_doubt(hulls: Sequence[Row], told: Said) -> Spans:
 
 def judge(events: DataFrame, wanted: Spans, told: Said, ledgers: LedgerState, pruned: bool) -> Judged:
     if not wanted.by_key:
-        return Judged()
+        return judged({}, told, (), pruned=pruned)
     rows = events.where("kind in ('enqueue', 'backup_enqueue') and number is not null").select(
         "queue", "name", "number", "first", "last", "epoch", "kind", "writer", "incarnation", "wseq"
     )
@@ -152,7 +154,9 @@ def judged(
                 for (epoch, start), before in _doubled(first, covering, owners)
             )
     for row in told.duplicates:
-        if row["prod"] is not None:
+        if row["prod"] is not None and row["number"] is None:
+            out.unnamed.append((row["prod"], row["first"], row["last"]))
+        elif row["prod"] is not None:
             _stand_in(out, row, parts.get((row["queue"], row["name"]), []), pruned=pruned)
     return out
 
@@ -209,7 +213,8 @@ def _went_on(
 def _stand_in(
     out: Judged, row: Row, parts: Sequence[tuple[int, int, list[Run]]], *, pruned: bool
 ) -> None:  # fmt: skip
-    """For the tags of a duplicate: the newest id that its writer knew for each number."""
+    """For the tags of a duplicate: the newest id of each number in its epoch or before, whoever noted it. What
+    a node got when it joined is not in its ledger."""
     shift, first, last = (
         row["first"] - row["number"],
         row["number"],
@@ -217,22 +222,22 @@ def _stand_in(
     )
     at = first
     for begin, end, covering in parts:
-        known = [run.id_of(begin) for run in covering if run.writer == row["writer"]]
+        known = [run.id_of(begin) for run in covering if run.epoch <= row["view"]]
         low, high = max(begin, first), min(end, last)
         if low > high or not known:
             continue
         if pruned and at < low:
-            out.pruned.append((row["prod"], at + shift, low - 1 + shift))
+            out.unnamed.append((row["prod"], at + shift, low - 1 + shift))
         epoch, start = max(known)
         out.again.append((row["prod"], low + shift, high + shift, row["queue"], epoch, start + low - begin))
         at = high + 1
     if pruned and at <= last:
-        out.pruned.append((row["prod"], at + shift, last + shift))
+        out.unnamed.append((row["prod"], at + shift, last + shift))
 
 
 def as_placed(session: SparkSession, found: Judged) -> DataFrame:
     """Events of kind `placed`: tags of duplicates that another id stands for."""
-    rows = [("placed", *row[:3]) for row in (*found.again, *found.pruned)]
+    rows = [("placed", *row[:3]) for row in (*found.again, *found.unnamed)]
     return session.createDataFrame(rows, "kind string, prod string, first long, last long")
 
 

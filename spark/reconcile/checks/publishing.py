@@ -7,6 +7,8 @@ and the replication id that the primary assigned in each queue. `sent` records j
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -130,6 +132,15 @@ def logical_totals(logical: DataFrame) -> DataFrame:
     """One row with numbers of messages, however often each was sent: published, confirmed."""
     tests = {"published": "sends", "confirmed": "confirms"}
     return logical.agg(*(F.sum(F.when(F.col(by) > 0, size())).alias(name) for name, by in tests.items()))
+
+
+def lives(logical: DataFrame, streams: Sequence[str]) -> DataFrame:
+    """Of these streams: stream, first..last (numbers that were sent), open (the first without an answer)."""
+    unanswered = F.when(F.expr("confirms = 0 and refusals = 0"), F.col("first"))
+    rows = logical.where("sends > 0").where(F.col("stream").isin(*streams))
+    return rows.groupBy("stream").agg(
+        F.min("first").alias("first"), F.max("last").alias("last"), F.min(unanswered).alias("open")
+    )  # fmt: skip
 
 
 def doubts(logical: DataFrame) -> DataFrame:

@@ -32,6 +32,7 @@ from spark.reconcile.checks import (
 from spark.reconcile.checks.horizon import Horizon, horizon
 from spark.reconcile.input.runs import Interest, Spans, expand, tangled_pairs
 from spark.reconcile.input.tallies import any_late, tally, unshelve
+from spark.reconcile.ledgers.ends import Life, let_continued_go
 from spark.reconcile.ledgers.federation import origin
 from spark.reconcile.ledgers.state import LedgerState
 
@@ -94,8 +95,23 @@ def _linked(tangled: Iterable[tuple[str, str]]) -> bool:
     return any(origin(prod) for _, prod in tangled)
 
 
+def _continued(hulls: Rows, logical: DataFrame, ledgers: LedgerState) -> None:
+    """Excuse killed producers whose later processes sent all in doubt again, in `ledgers`."""
+    tops: dict[str, int] = {}
+    for row in hulls:
+        if row["kind"] == "numbers":
+            tops[row["name"]] = max(row["last"], tops.get(row["name"], 0))
+    those = [w for w in ledgers.writers.values() if w.role == "producer" and w.name in tops]
+    if not any(w.end == "unknown" for w in those):
+        return
+    by_stream = {f"{w.name}#{w.incarnation}": w.process for w in those}
+    rows = publishing.lives(logical, list(by_stream)).collect()
+    lives = {by_stream[row["stream"]]: Life(row["first"], row["last"], row["open"]) for row in rows}
+    let_continued_go(ledgers, lives, tops)
+
+
 def _tags(events: DataFrame, numbered: numbers.Judged) -> DataFrame:
-    if numbered.again or numbered.pruned:
+    if numbered.again or numbered.unnamed:
         more = numbers.as_placed(events.sparkSession, numbered)
         events = events.unionByName(more, allowMissingColumns=True)
     return settle(publishing.tag_segments(interest.as_publishers_say(events)))
@@ -171,6 +187,7 @@ FACTS = (
     Fact("settled", ("plain", "answers"), lambda plain, a: interest.settled_frame(plain.sparkSession, *a)),
     Fact("logical", ("sent", "settled"), lambda *frames: settle(publishing.logical_segments(*frames))),
     Fact("logical_counts", ("logical",), lambda frame: only_row(publishing.logical_totals(frame))),
+    Fact("continued", ("hulls", "logical", "ledgers"), _continued),
     Fact("resent", ("sent", "logical"), lambda *frames: settle(publishing.resent_tags(*frames))),
     Fact("noted", ("plain",), lambda plain: settle(replication.acks(plain))),
     Fact("lacks", ("ledgers", "noted"), _unacknowledged),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 from urllib.parse import unquote
 
-from spark.reconcile.ledgers.ends import ENDLESS, let_outlived_go, name_ends, stem, until
+from spark.reconcile.ledgers.ends import endless, let_outlived_go, name_ends, stem
 from spark.reconcile.ledgers.state import (
     LEVELS,
     STANDALONE,
@@ -280,7 +280,7 @@ def _judge_writer(ledgers: LedgerState, w: Writer) -> None:
         say(f"{called} was damaged where it was pruned, so some of its pruned records are unknown")
         ledgers.broken = True
     if w.end == "unknown":
-        say(f"{called} has no end, {ENDLESS.get(w.role, 'and no ledger shows that it crashed')}{until(w)}")
+        say(endless(w))
         ledgers.broken |= w.role != "producer"
 
 

@@ -1,14 +1,17 @@
 """Decides how each writer ended: by its own seal, by records of other writers, or unknown.
 
-Pure: sets `end` of the `Writer`s in a `LedgerState`. Used by `assemble` alone.
+Pure: sets `end` of the `Writer`s in a `LedgerState`. Used by `assemble`, and for producers with numbers by
+the table of checks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 from urllib.parse import quote
 
-from spark.reconcile.ledgers.state import LedgerState, SyncChange, Writer
+from spark.reconcile.ledgers.state import LedgerState, Process, SyncChange, Writer
 
 ENDLESS = {
     "producer": "so its sends and confirms after the last record are unknown",
@@ -26,7 +29,8 @@ def name_ends(ledgers: LedgerState) -> None:
 
     Only a broker's missing seal can be excused. A broker writes its ledger before it sends a confirm, so the
     ledger has everything that matters; and the lock of its data directory keeps its lives apart. A client
-    writes its records later, and two of its lives may overlap: a later life proves nothing about this one.
+    writes its records later, and two of its lives may overlap: a later life proves nothing about this one,
+    unless it numbers its messages (`let_continued_go`).
     """
     brokers = [w for w in ledgers.writers.values() if w.role not in ENDLESS]
     latest: dict[str, int] = {}
@@ -64,6 +68,48 @@ def let_outlived_go(ledgers: LedgerState) -> None:
         outlived = begin is None or writer.last_us + OUTLIVED_US <= begin
         if outlived and writer.role in ENDLESS and not writer.sealed:
             writer.end, writer.ended_by = "outlived", "the brokers' ledgers begin later"
+
+
+class Life(NamedTuple):
+    """The numbers that one process of a producer sent, by its ledger. `open`: the first one without an
+    answer."""
+
+    first: int
+    last: int
+    open: int | None
+
+    @property
+    def floor(self) -> int:
+        """All numbers below are answered."""
+        return self.last + 1 if self.open is None else self.open
+
+
+def let_continued_go(ledgers: LedgerState, lives: Mapping[Process, Life], tops: Mapping[str, int]) -> None:
+    """Mark producers without a seal as continued if a later process sent all numbers again that may have
+    been in doubt. `tops`: by producer, the highest number that a broker enqueued.
+
+    The later process fences this one at the brokers, so nothing of this one is confirmed after that. What it
+    had confirmed and not noted was sent again, and the ledger of the later process tells what became of it.
+    """
+    named = [w for w in ledgers.writers.values() if w.role == "producer" and w.name in tops]
+    follows: dict[str, tuple[int, int]] = {}
+    for writer in sorted(named, key=lambda w: w.incarnation, reverse=True):
+        life = lives.get(writer.process)
+        first, last = follows.get(writer.name, (0, -1))
+        again = life and first <= life.floor and last >= tops[writer.name]
+        if again and writer.end == "unknown" and not writer.gaps:
+            said = endless(writer)
+            writer.end, writer.ended_by = "continued", "a later process sent its numbers again"
+            ledgers.missing[:] = [text for text in ledgers.missing if text != said]
+        if life and writer.end in ("sealed", "continued"):
+            follows[writer.name] = (life.first if last < 0 else min(first, life.first)), max(last, life.last)
+
+
+def endless(writer: Writer) -> str:
+    """A sentence about a ledger without an end."""
+    called = f"the ledger of {writer.name} (incarnation {writer.incarnation})"
+    why = ENDLESS.get(writer.role, "and no ledger shows that it crashed")
+    return f"{called} has no end, {why}{until(writer)}"
 
 
 def until(writer: Writer) -> str:

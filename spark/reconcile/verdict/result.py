@@ -151,7 +151,7 @@ def link_of(prod: str | None) -> str:
 
 def _producers_whole(ledgers: LedgerState) -> bool:
     producers = [w for w in ledgers.writers.values() if w.role == "producer"]
-    return not any(w.gaps or w.end in ("unknown", "outlived") for w in producers)
+    return not any(w.gaps or w.end in ("unknown", "outlived", "continued") for w in producers)
 
 
 def _owner_crashed(epoch: int | None, ledgers: LedgerState) -> bool:

@@ -149,10 +149,14 @@ class Leg:
         assert self._publisher.wait(PATIENCE) == -signal.SIGKILL
 
     def _restart_publisher(self) -> None:
-        highest = max((max(each.ids, default=0) for each in self._readers), default=0)
+        highest = self._highest()
         self._publisher = self._start()
         first = self._hear(self._publisher, "going")["number"]
         self.outcome.resumed += max(0, highest - first + 1)
+
+    def _highest(self) -> int:
+        """Number that a reader had."""
+        return max(max(each.ids, default=0) for each in self._readers)
 
     # -- rounds
 
@@ -189,7 +193,10 @@ class Leg:
         self._pair.wait_for(self._primary, "active")
 
     def end(self) -> Outcome:
-        """Stop all in order, and count."""
+        """Stop all in order, and count. The publisher first sends again all that one before it sent: it alone
+        tells what became of that."""
+        while self._hear(self._publisher, "counts")["number"] <= self._highest():
+            pass
         self._publisher.say("stop")
         self._publisher.expected_to_end = True
         told = self._hear(self._publisher, "done")

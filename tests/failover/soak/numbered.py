@@ -63,7 +63,7 @@ def run(made: Publisher | kit10.Publisher, stop: threading.Event) -> None:
         while not stop.is_set():
             for _ in range(BURST):
                 publish(made)
-            say("counts", confirmed=made.counts.confirmed, resent=made.counts.resent)
+            say("counts", number=made.next_number - 1, resent=made.counts.resent)
             until = time.monotonic() + PAUSE
             while (left := until - time.monotonic()) > 0:
                 made.poll(left)

@@ -46,7 +46,7 @@ SELECT writer, view, queue, name AS producer, prod, unnest(generate_series(first
 FROM rec WHERE kind = 'duplicate';
 CREATE TABLE stand_in AS
 SELECT l.prod, l.tag, p.queue, p.epoch, p.id
-FROM left_out l JOIN put p USING (queue, producer, number, writer)
+FROM left_out l JOIN put p USING (queue, producer, number) WHERE p.epoch <= l.view
 QUALIFY row_number() OVER (PARTITION BY l.prod, l.tag, p.queue ORDER BY p.epoch DESC, p.id DESC) = 1;
 
 CREATE TABLE outcome AS

@@ -12,6 +12,8 @@ pytest.importorskip("pyspark")
 from spark.reconcile.checks.numbers import DOUBLED, FORGOTTEN, Run, Said, in_doubt, judged
 from spark.reconcile.input.read import find_ledgers
 from spark.reconcile.job import reconcile
+from spark.reconcile.ledgers.ends import Life, endless, let_continued_go
+from spark.reconcile.ledgers.state import LedgerState, Writer
 from tests.spark.ledgers import Pair
 from tests.spark.records import Record
 
@@ -54,14 +56,20 @@ def test_one_primary_gives_a_number_once() -> None:
     assert [row[0] for row in excused.doubled] == [FORGOTTEN]
 
 
-def test_a_duplicate_stands_for_what_its_writer_knew() -> None:
-    row = {"queue": "q", "name": "shop", "writer": "b", "prod": "p/1", "first": 11, "last": 20, "number": 1}
+def test_a_duplicate_stands_for_the_newest_id_of_its_number() -> None:
+    row = {"queue": "q", "name": "shop", "view": 2, "prod": "p/1", "first": 11, "last": 20, "number": 1}
     dead, copy = run("a", (1, 9), 1, 1, 5), run("b", (1, 6), 1, 1, 5, given=False)
     taken = run("b", (7, 8), 2, 1, 6)
     told = found(dead, copy, taken, said=Said([row]))
-    assert told.again == [("p/1", 11, 16, "q", 1, 1), ("p/1", 17, 18, "q", 2, 1)] and not told.pruned
-    assert found(dead, copy, taken, said=Said([row]), pruned=True).pruned == [("p/1", 19, 20)]
-    assert not found(dead, said=Said([row])).again, "only another node had it"
+    assert told.again == [
+        ("p/1", 11, 16, "q", 1, 1), ("p/1", 17, 18, "q", 2, 1), ("p/1", 19, 19, "q", 1, 9),
+    ]  # fmt: skip
+    assert not told.unnamed
+    assert found(dead, copy, taken, said=Said([row]), pruned=True).unnamed == [("p/1", 20, 20)]
+    later = run("a", (1, 9), 3, 1, 5)
+    assert not found(later, said=Said([row])).again, "it came after that"
+    by_id = row | {"name": None, "number": None}
+    assert judged({}, Said([by_id]), (), pruned=False).unnamed == [("p/1", 11, 20)]
 
 
 def test_only_numbers_of_two_stretches_are_in_doubt() -> None:
@@ -70,6 +78,35 @@ def test_only_numbers_of_two_stretches_are_in_doubt() -> None:
     back = same | {"first": 120, "last": 121, "reason": "back"}
     spans = in_doubt([*hulls, back], Said())
     assert [list(map(int, part)) for part in spans.by_key[KEY]] == [[90, 120], [100, 121]]
+
+
+def continued(top: int, *lives: tuple[str, Life | None]) -> list[str]:
+    """How processes of one producer ended, oldest first. Of each: how it seems to have ended; its life."""
+    state = LedgerState()
+    for at, (end, _) in enumerate(lives):
+        state.writers["shop", at] = writer = Writer("shop", at, role="producer", end=end, last_us=1)
+        state.missing += [endless(writer)] if end == "unknown" else []
+    let_continued_go(state, {("shop", at): life for at, (_, life) in enumerate(lives) if life}, {"shop": top})
+    ends = [writer.end for writer in state.writers.values()]
+    assert len(state.missing) == ends.count("unknown")
+    return ends
+
+
+def test_a_later_process_that_sends_all_in_doubt_again_excuses_a_killed_one() -> None:
+    killed = Life(1, 90, 81)
+    assert continued(95, ("unknown", killed), ("sealed", Life(81, 200, None))) == ["continued", "sealed"]
+    again = ("unknown", Life(70, 120, 110))
+    assert (
+        continued(95, ("unknown", killed), again, ("sealed", Life(110, 130, None)))[:2] == ["continued"] * 2
+    )
+    for lives in (
+        (("unknown", killed), ("sealed", Life(82, 200, None))),  # 81 may be confirmed, and lost
+        (("unknown", killed), ("sealed", Life(81, 94, None))),  # the broker has 95
+        (("unknown", killed), ("unknown", Life(81, 200, 190))),
+        (("unknown", None), ("sealed", Life(1, 200, None))),  # nothing is known of it
+        (("sealed", Life(1, 200, None)), ("unknown", killed)),
+    ):
+        assert "unknown" in continued(95, *lives), lives
 
 
 @pytest.mark.system
