@@ -45,7 +45,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from broker.model.history.records import Dequeue, EnqueueRun
-from broker.model.values import ORIGIN, Position
+from broker.model.values import ORIGIN, Need, Position
 from broker.store.errors import StoreError
 from ha.core.effects import Effect, SwapRegister
 from ha.core.membership import Status
@@ -278,7 +278,8 @@ class Interpreter:
         self.out.append("confirmed" if self._confirmed(name) else "not confirmed")
 
     def _confirmed(self, name: str) -> bool:
-        return self.pair.confirmed(self._host(name), self.last, durable=not self.transient)
+        need = Need.APPLIED if self.transient else Need.DURABLE
+        return self.pair.confirmed(self._host(name), self.last, need=need)
 
     def do_contents(self, queue: str) -> None:
         for host in self._with(queue):
