@@ -319,6 +319,27 @@ OTHERS = (
         records="EntryPut EntryDelete",
     ),
     _row(
+        "connection-lost", _REPLICATED, _NONE,
+        f"{_CONNECTION}::test_exclusive_queues_end_with_their_connection",
+        "As `connection.close`.", records="Dequeue QueueDelete",
+    ),
+    _row(
+        "failover-event", _REPLICATED, _NONE,
+        "ha/status/test_announcements.py::test_events_reach_queues_that_are_bound_through_another_exchange",
+        "The primary publishes to `amq.failover`.", records="EnqueueRun",
+    ),
+    _row(
+        "producer-forgotten", _REPLICATED, _NONE,
+        "broker/amqp091/test_numbers.py::test_a_producer_that_was_idle_for_its_time_is_forgotten",
+        "The primary alone counts the time. Its marks go on all nodes.", records="EntryDelete",
+    ),
+    _row(
+        "federation", _REPLICATED, _NONE,
+        "ha/federation/test_hop.py::test_interest_follows_binds_unbinds_and_the_ends_of_queues",
+        "A link queue, its bindings, what it hands on, and how far a link has come.",
+        records="QueueDeclare ConsumerSeen Bind Unbind EnqueueRun Dequeue EntryPut EntryDelete",
+    ),
+    _row(
         "checkpoint", _REPLICATED, _NONE,
         f"{_ENDS}::test_an_end_is_forgotten_after_two_checkpoints_without_messages",
         "All members have what was before: ends of epochs may be forgotten.", records="HistoryCheckpoint",

@@ -180,7 +180,9 @@ def command_table() -> str:
             "This page says for each command what of it is replicated, and what its answer waits for. "
             "`make reference` generates it from `broker/commands.py`; tests run the commands that leave "
             "records, "
-            "and fail on a row that does not say what they saw."
+            "and fail on a row that does not say what they saw. "
+            "The [simulation](../contributing/simulation.md) compares each batch of a node that serves, "
+            "and the answers of which it knows the batch."
         ),
         "",
         "- **replicated**: its effect is in history, so a promoted node has it.",
@@ -201,7 +203,9 @@ def command_table() -> str:
             "Of the states of a session, there is *connected*: one connection at the primary. There are no "
             "*shadow* sessions on the backup and no *detached* ones that wait for their client: after a "
             "failover "
-            "clients open new ones."
+            "clients open new ones. A producer that [numbers its messages](../how-to/no-duplicates.md) is "
+            "connected, or known without a connection (`understudy list producers`): its entry and its marks "
+            "are replicated, so its next session goes on where the last one ended."
         ),
         "",
         "## AMQP 0-9-1",

@@ -42,7 +42,7 @@ def quiet_plan(**changes: Any) -> Plan:
         "timing": TimingPlan(),
         "authority": "manual", "on_backup_loss": "continue", "min_backups": 0, "topology": TOPOLOGY,
         "publishers": (publisher,), "consumers": (), "churners": (), "pollers": (), "temporaries": (),
-        "movers": (), "trespassers": (), "rules": (),
+        "movers": (), "numberers": (), "trespassers": (), "rules": (),
         "faults": (), "network": replace(plan.network, slow=0.0, cut=0.0),
     }  # fmt: skip
     return replace(plan, **(drawn | changes))

@@ -22,6 +22,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from tests.simulation.checkers.clients.acked import Acked22
 from tests.simulation.checkers.clients.clients_see import Deliveries17and20and21and23
+from tests.simulation.checkers.clients.commands import Commands
 from tests.simulation.checkers.clients.confirms import Confirmed, Confirms2and3and5, Record4
 from tests.simulation.checkers.clients.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.clients.directory import Directory6
@@ -39,6 +40,7 @@ from tests.simulation.checkers.link_ends import LinkEnds
 from tests.simulation.checkers.messages.expiry import Dating, Expiry18
 from tests.simulation.checkers.messages.ledgers import Ledgers29
 from tests.simulation.checkers.messages.no_loss import check_no_loss_1
+from tests.simulation.checkers.messages.numbers import Numbers1and2and24
 from tests.simulation.checkers.messages.repeats import Repeats1and24
 from tests.simulation.checkers.messages.rules import Rules18
 from tests.simulation.checkers.messages.shifts import Shifts1and7
@@ -52,6 +54,7 @@ from tests.simulation.checkers.primary.own_accord import OwnAccord11
 from tests.simulation.checkers.primary.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion, Records, Register
 from tests.simulation.clients.mover import Mover
+from tests.simulation.clients.numberer import Numberer
 from tests.simulation.clients.registrar import Registrar
 from tests.simulation.clients.repeater import Repeater
 from tests.simulation.clients.rule_user import RuleUser
@@ -81,8 +84,8 @@ class Checkers:
         self, clock: Clock, plan: Plan, machines: Sequence[Machine], journal: Journal,
         publishers: Mapping[str, Publisher], movers: Mapping[str, Mover],
         rule_users: Sequence[RuleUser], register: Register | None, registrar: Registrar,
-        asked: Mapping[str, float], shifters: Sequence[Shifter],
-        repeaters: Sequence[Repeater],
+        asked: Mapping[str, float], shifters: Sequence[Shifter], repeaters: Sequence[Repeater],
+        numberers: Sequence[Numberer],
     ) -> None:  # fmt: skip
         self.clock = clock
         self.plan = plan
@@ -99,10 +102,15 @@ class Checkers:
         self.ledgers = (
             Ledgers29(machines, journal, self.confirms) if plan.random("books").random() < KEPT else None
         )
+        self.commands = Commands(
+            plan, lambda: clock.now, lambda machine: self.confirms.copies(machine)[0],
+            federated=machines[0].settings.federation is not None,
+        )  # fmt: skip
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
         self.shifts = Shifts1and7(shifters, journal)
         self.repeats = Repeats1and24(repeaters, machines, journal)
+        self.numbers = Numbers1and2and24(numberers, machines, journal, self.confirms)
         links = LinkEnds(clock)
         self.promotions = Promotions11and19(
             machines, self.records, journal, links, plan.timing, follows_silence=by_itself
@@ -141,7 +149,7 @@ class Checkers:
         self._ticks = 0
         self._seen: dict[str, object] = {}
         """What of each machine last made a closer look worth while."""
-        self._reader = OutputReader(self._served, self.transactions.answered)
+        self._reader = OutputReader(self._served, self.transactions.answered, self._answered)
         self._random = plan.random("checkers")
         self._primaries: set[str] = set()
         """The names of all that ever were primary."""
@@ -154,6 +162,7 @@ class Checkers:
 
     def started(self, machine: Machine) -> None:
         self.records.started(machine)
+        self.commands.started(machine)
         self.remembered.started(machine)
         self.compared.started(machine)
         self.divergent.started(machine)
@@ -229,12 +238,14 @@ class Checkers:
         self.temporaries.look(machine)
         self.remembered.tick(machine)
         self.forces.tick(machine)
+        self.numbers.tick(machine)
 
     def heard(self, machine: Machine, sentence: str) -> None:
         """The process has logged that."""
         self.compared.heard(machine, sentence)
         self.divergent.heard(machine, sentence)
         self.promotions.heard(machine, sentence)
+        self.numbers.heard(machine, sentence)
         if self.own_accord is not None:
             self.own_accord.heard(machine, sentence)
 
@@ -282,6 +293,7 @@ class Checkers:
         self.transactions.look(primary, quiet=True)
         self.shifts.look(primary)
         self.repeats.look(primary)
+        self.numbers.look(primary)
         self.rules.quiet(primary, self.clock.now)
         for name, queue in sorted(queues_of(primary).items()):
             held = entries(queue)[:DEQUEUES]
@@ -320,6 +332,10 @@ class Checkers:
         self.counts["transactions looked into"] = self.transactions.checked
         self.counts["moved messages looked into"] = self.shifts.checked
         self.counts["messages with ids looked into"] = self.repeats.checked
+        self.counts["batches compared with the command table"] = self.commands.checked
+        self.counts["answers traced to their batches"] = self.commands.answers
+        self.counts["numbered messages looked into"] = self.numbers.checked
+        self.counts["numbered messages left out"] = self.numbers.left_out
         self.counts["messages under rules looked into"] = self.rules.checked
         self.counts["messages whose time was over"] = self.expiry.checked
         self.counts["dead letters looked into"] = self.rules.deaths.checked
@@ -333,6 +349,11 @@ class Checkers:
 
     # -- inside
 
+    def _answered(self, machine: Machine, connection: str, answer: str) -> None:
+        if self.journal.binding:
+            self.records.look(machine)
+            self.commands.answered(machine, connection, answer)
+
     def _served(self, machine: Machine, connection: str, confirms: list[Confirm], answers: int) -> None:
         self.records.look(machine)
         self.serving.served(machine, connection, confirms)
@@ -343,6 +364,7 @@ class Checkers:
             self.definitions.answered(machine, connection, answers)
         if confirms:
             self.confirms.served(machine, connection, confirms)
+            self.numbers.served(machine, connection, confirms)
 
     def _promoted(self, promotion: Promotion) -> None:
         how = self.promotions.how[-1]
@@ -364,3 +386,4 @@ class Checkers:
         self.transactions.look(promotion.machine)
         self.shifts.look(promotion.machine)
         self.repeats.look(promotion.machine)
+        self.numbers.look(promotion.machine)

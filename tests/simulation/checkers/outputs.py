@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.simulation.checkers.clients.commands import AFTER
 from tests.simulation.clients import wire
 from tests.simulation.harness.machines.machine import Machine
 
@@ -32,6 +33,7 @@ _DEFINITIONS = frozenset(
         "exchange.delete",
     )
 )
+_AFTER = {struct.pack(">HH", *wire.SPECS[name].ids): name for name in AFTER}
 _ACK = struct.pack(">HH", *wire.SPECS["basic.ack"].ids)
 _COMMITTED = struct.pack(">HH", *wire.SPECS["tx.commit-ok"].ids)
 _METHOD, _END = 1, 0xCE
@@ -53,12 +55,21 @@ def _ignore(machine: Machine, connection: str) -> None:
     """Nobody listens."""
 
 
-class OutputReader:
-    """Tells `served`, then `committed` of each commit-ok. Links and operators' connections are no service."""
+def _ignore_answer(machine: Machine, connection: str, answer: str) -> None:
+    """Nobody listens."""
 
-    def __init__(self, served: Served, committed: Callable[[Machine, str], None] = _ignore) -> None:
+
+class OutputReader:
+    """Tells `answered` of each answer that waits for a batch, then `served`, then `committed` of each
+    commit-ok. Links and operators' connections are no service."""
+
+    def __init__(
+        self, served: Served, committed: Callable[[Machine, str], None] = _ignore,
+        answered: Callable[[Machine, str, str], None] = _ignore_answer,
+    ) -> None:  # fmt: skip
         self.served = served
         self.committed = committed
+        self.answered = answered
         self._rest: dict[str, bytes] = {}
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
@@ -78,6 +89,8 @@ class OutputReader:
             if data[at] == _METHOD:
                 ids = data[at + 7 : at + 11]
                 answers += ids in _DEFINITIONS
+                if ids in _AFTER:
+                    self.answered(machine, connection, _AFTER[ids])
                 if ids in _SERVICE_IDS:
                     service = True
                     commits += ids == _COMMITTED

@@ -4,7 +4,6 @@ forgotten. A number leaves this list when a checker has it in its name."""
 from __future__ import annotations
 
 PENDING: dict[str, str] = {
-    "24": "producer ids: recorded for the ledgers, used for nothing yet",
     "30": "a torn ledger: tested where ledgers are written and read",
 }
 """An invariant by its number, or a part of the workload, and the reason."""

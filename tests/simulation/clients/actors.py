@@ -107,6 +107,10 @@ class Actor(SessionOwner):
     def disconnected(self) -> None:
         """The connection is gone; it had been open."""
 
+    def properties(self) -> dict[str, object]:
+        """What its next connection says of itself."""
+        return {"producer": self.name}
+
     def gives_back(self, port: int) -> None:
         """The node at `port` will requeue what this client holds there."""
 
@@ -144,6 +148,6 @@ class Actor(SessionOwner):
             address = self.around.addresses[self._next_address % len(self.around.addresses)]
             self.session = Session(
                 self.clock, self.around.network, self.name, address, self,
-                frame_max=self.frame_max, heartbeat=self.heartbeat, properties={"producer": self.name},
+                frame_max=self.frame_max, heartbeat=self.heartbeat, properties=self.properties(),
                 vhost=self.vhost,
             )  # fmt: skip

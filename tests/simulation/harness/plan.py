@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.simulation.clients.mover_plan import MoverPlan, draw_movers
+from tests.simulation.clients.numberer_plan import NumbererPlan, draw_numberers
 from tests.simulation.clients.repeater_plan import RepeaterPlan, draw_repeaters
 from tests.simulation.clients.rule_plan import (
     RulePlan,
@@ -274,6 +275,7 @@ class Plan:
     movers: tuple[MoverPlan, ...] = ()
     shifters: tuple[ShifterPlan, ...] = ()
     repeaters: tuple[RepeaterPlan, ...] = ()
+    numberers: tuple[NumbererPlan, ...] = ()
     pacemaker: PacemakerPlan = field(default_factory=PacemakerPlan)
     trespassers: tuple[TrespasserPlan, ...] = ()
     registrar: float = 0.0
@@ -376,6 +378,7 @@ def draw_plan(seed: int) -> Plan:
         movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
         shifters=draw_shifters(Random(f"{seed}/shifters"), cut_every=apart),
         repeaters=draw_repeaters(Random(f"{seed}/repeaters"), cut_every=apart),
+        numberers=draw_numberers(Random(f"{seed}/numberers"), cut_every=apart),
         pacemaker=draw_pacemaker(Random(f"{seed}/pacemaker"), nodes=nodes),
         trespassers=_trespassers(Random(f"{seed}/trespassers"), topology),
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),

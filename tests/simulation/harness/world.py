@@ -23,6 +23,7 @@ from tests.simulation.clients.churner import Churner
 from tests.simulation.clients.governor import Governor
 from tests.simulation.clients.leveller import Leveller
 from tests.simulation.clients.mover import Mover
+from tests.simulation.clients.numberer import MOST, Numberer
 from tests.simulation.clients.poller import Poller
 from tests.simulation.clients.registrar import Registrar
 from tests.simulation.clients.repeater import Repeater
@@ -91,6 +92,7 @@ class World:
             machine.users = (*machine.users, *place.users)
             machine.large_message = plan.link.large_message
             machine.share = plan.link.share
+            machine.producers = MOST if plan.numberers else machine.producers
         around = Surroundings(self.clock, self.network, plan.random, self.journal, addresses)
         self.around = around
         self.publishers = {p.name: Publisher(around, p, self.topology) for p in plan.publishers}
@@ -106,7 +108,9 @@ class World:
         self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
         self.shifters = [Shifter(around, shifter, self.machines) for shifter in plan.shifters]
         self.repeaters = [Repeater(around, repeater) for repeater in plan.repeaters]
-        self.actors += [*self.movers.values(), *self.rule_users, *self.shifters, *self.repeaters]
+        self.numberers = [Numberer(around, numberer) for numberer in plan.numberers]
+        self.actors += [*self.movers.values(), *self.rule_users, *self.shifters]
+        self.actors += [*self.repeaters, *self.numberers]
         self.arbitrated = plan.authority in ARBITRATED
         self.cluster: Cluster | None = None
         self.register: Register | PacemakerAuthority
@@ -148,7 +152,7 @@ class World:
         self.checkers = Checkers(
             self.clock, plan, self.machines, self.journal, self.publishers, self.movers, self.rule_users,
             self.register if self.arbitrated else None, self.registrar, self.operator.asked,
-            self.shifters, self.repeaters,
+            self.shifters, self.repeaters, self.numberers,
         )  # fmt: skip
         self.network.on_client = self.checkers.tried
         if plan.consoles:
@@ -156,7 +160,7 @@ class World:
         for machine in self.machines:
             machine.ask_authority = self.register.ask if self.arbitrated else None
             machine.on_started, machine.on_killed = self._started, self._killed
-            machine.on_log = self._heard
+            machine.on_log, machine.on_input = self._heard, self.checkers.commands.heard
             machine.on_ticked = self.checkers.tick
             machine.on_paused, machine.on_resumed = self.checkers.paused, self.checkers.resumed
         self.faults = Saboteur(self)
@@ -281,7 +285,7 @@ class World:
 
     def _quiet(self) -> None:
         asking: list[Actor] = [*self.publishers.values(), *self.churners, *self.movers.values()]
-        asking += [*self.rule_users, *self.shifters, *self.repeaters]
+        asking += [*self.rule_users, *self.shifters, *self.repeaters, *self.numberers]
         for actor in asking:
             actor.finishing = True
         self.registrar.finishing = self.leveller.finishing = True

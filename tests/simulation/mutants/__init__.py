@@ -17,6 +17,7 @@ from tests.simulation.mutants import (
     last_man,
     lease,
     moves,
+    numbers,
     pacemaker,
     pair,
     promotion,
@@ -37,5 +38,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS, *moves.MUTANTS,
     *windows.MUTANTS,
+    *numbers.MUTANTS,
     *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS, *last_man.MUTANTS,
 )  # fmt: skip

@@ -229,5 +229,6 @@ def _small(seed: int) -> Plan:
     plan = next(plan for plan in plans if plan.nodes == 2 and plan.authority in ("manual", "pair"))
     return replace(
         plan, publishers=plan.publishers[:1], consumers=(), pollers=(), temporaries=(), churners=(), rules=(),
-        movers=(), repeaters=(), trespassers=(), registrar=0.0, operator=replace(plan.operator, every=1.0),
+        movers=(), repeaters=(), numberers=(), trespassers=(), registrar=0.0,
+        operator=replace(plan.operator, every=1.0),
     )  # fmt: skip

@@ -26,7 +26,7 @@ Path = tuple[str | int, ...]
 """Of a value in a plan: field names and places in tuples."""
 
 CLIENTS = (
-    "trespassers", "movers", "repeaters", "churners", "temporaries", "rules", "pollers",
+    "trespassers", "movers", "shifters", "repeaters", "numberers", "churners", "temporaries", "rules", "pollers",
     "consumers", "publishers",
 )  # fmt: skip
 FIRST = ("faults", "machines", "controllers", *CLIENTS)

@@ -101,6 +101,8 @@ class Machine:
         self.tick_time = plan.tick
         self.segment_bytes, self.window = plan.segment, plan.window
         self.large_message, self.share = 1 << 20, 8_000
+        self.producers = 10_000
+        """The most that may be known."""
         self.slow = SlowDisk()
         self.may_stop = False
         """Its disk is made to fail: that the node stops is what it must do."""
@@ -111,6 +113,7 @@ class Machine:
         self.astray: Dequeue | None = None
         """What its copy has not taken either, and nobody there has noticed yet."""
         self.doomed = False
+        self.on_input: Callable[[Machine, str, bytes], None] = lambda machine, connection, data: None
         self.on_log: Callable[[Machine, str], None] = lambda machine, sentence: None
         """It is made to end before long, nobody knows when."""
         self.paused = False
@@ -187,7 +190,8 @@ class Machine:
         self.store = SegmentStore(log, self._sync)
         self.node = Node(
             broker=BrokerSettings(
-                name=self.name, large_message=self.large_message, share=self.share, users=self.users
+                name=self.name, large_message=self.large_message, share=self.share, users=self.users,
+                producers_most=self.producers,
             ),
             ha=self.settings, store=self.store, files=files, ledger=self.new_ledger(),
             random_bytes=self._random_bytes, log=self._log,

@@ -43,6 +43,7 @@ class InboundSocket:
 
     def _received(self, data: bytes) -> None:
         if self.conn is not None and self.end.open:
+            self.machine.on_input(self.machine, self.name, data)
             self.conn.receive(data, self.machine.host.now)
 
     def _closed(self, clean: bool) -> None:
