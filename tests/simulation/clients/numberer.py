@@ -302,12 +302,13 @@ class Numberer(Actor):
                 self._safe(attempt)
 
     def confirmed_by(self, confirms: Iterable[tuple[int, bool]]) -> list[Attempt]:
-        """Those that a node confirms on its connection: tags, and whether older ones are meant too."""
+        """Those that a node confirms on its connection: tags, and whether older ones are meant too. Where a
+        queue refuses some, a word of that may be on its way: older ones are left out."""
         return [
             self.attempts[attempt]
             for tag, multiple in confirms
             for each, attempt in self._outstanding.items()
-            if each == tag or (multiple and each < tag)
+            if each == tag or (multiple and each < tag and not self.plan.limit)
         ]
 
     def _safe(self, attempt: int) -> None:

@@ -26,8 +26,8 @@ Path = tuple[str | int, ...]
 """Of a value in a plan: field names and places in tuples."""
 
 CLIENTS = (
-    "trespassers", "movers", "shifters", "repeaters", "numberers", "churners", "temporaries", "rules", "pollers",
-    "consumers", "publishers",
+    "trespassers", "movers", "shifters", "repeaters", "numberers", "churners", "temporaries", "rules",
+    "pollers", "consumers", "publishers",
 )  # fmt: skip
 FIRST = ("faults", "machines", "controllers", *CLIENTS)
 """Tuples of a plan in which most is to be gained; the others follow."""
