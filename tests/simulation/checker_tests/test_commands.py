@@ -9,7 +9,7 @@ from broker.model.history.batch import Batch
 from broker.model.history.records import ConsumerSeen, QueueDeclare, Record
 from broker.model.values import Position, Scope
 from tests.simulation.checker_tests.checked import quiet_plan, violates
-from tests.simulation.checkers.clients.commands import Commands
+from tests.simulation.checkers.clients.commands import Commands6
 from tests.simulation.clients import wire
 from tests.simulation.harness.clock import Clock
 
@@ -24,7 +24,7 @@ class Node:
         self.sinks: list[Any] = []
         self.has = Position(1, 0)
         self.a, self.b = self._machine("A"), self._machine("B")
-        self.checker = Commands(
+        self.checker = Commands6(
             quiet_plan(), lambda: self.clock.now, lambda machine: [self.a, self.b], federated=False
         )
         self.checker.started(self.a)

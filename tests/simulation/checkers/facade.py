@@ -22,7 +22,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from tests.simulation.checkers.clients.acked import Acked22
 from tests.simulation.checkers.clients.clients_see import Deliveries17and20and21and23
-from tests.simulation.checkers.clients.commands import Commands
+from tests.simulation.checkers.clients.commands import Commands6
 from tests.simulation.checkers.clients.confirms import Confirmed, Confirms2and3and5, Record4
 from tests.simulation.checkers.clients.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.clients.directory import Directory6
@@ -102,7 +102,7 @@ class Checkers:
         self.ledgers = (
             Ledgers29(machines, journal, self.confirms) if plan.random("books").random() < KEPT else None
         )
-        self.commands = Commands(
+        self.commands = Commands6(
             plan, lambda: clock.now, lambda machine: self.confirms.copies(machine)[0],
             federated=machines[0].settings.federation is not None,
         )  # fmt: skip

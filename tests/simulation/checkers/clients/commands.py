@@ -53,7 +53,7 @@ class Heard:
     asked: dict[str, deque[Asked]] = field(default_factory=dict)
 
 
-class Commands:
+class Commands6:
     """A record of a kind that no row of a command names which came lately; and an answer before the backups
     in sync have its batch."""
 
@@ -146,7 +146,7 @@ class Commands:
 class _Sink:
     """Of one life of a node."""
 
-    def __init__(self, commands: Commands, machine: Machine) -> None:
+    def __init__(self, commands: Commands6, machine: Machine) -> None:
         self._commands, self._machine = commands, machine
 
     def batch(self, batch: Batch) -> None:
