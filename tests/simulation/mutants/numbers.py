@@ -88,16 +88,16 @@ MUTANTS = (
     Mutant(
         "mark before commit",
         "What a transaction publishes counts as had before it is committed, and when it is rolled back.",
-        (1, 13),
+        (1, 2, 13),
         (Patch(channel_module, "_HANDLERS", _before_commit),),
-        because="The message is missing when it is sent again; copies differ before that.",
+        because="The message is missing when it is sent again, and confirmed; copies differ before that.",
     ),
     Mutant(
         "mark what a full queue refuses",
         "A message that was refused is sent again, and left out as one that the queue has had.",
-        (1, 13),
+        (1, 2, 13),
         (Patch(Enqueueing, "_publish_bounded", _refused_too),),
-        because="The message is missing when it is sent again; copies differ before that.",
+        because="The message is missing when it is sent again, and confirmed; copies differ before that.",
     ),
     Mutant(
         "forget marks in a base",
@@ -116,8 +116,9 @@ MUTANTS = (
     Mutant(
         "know one number less",
         "The window of a mark is off by one, and the oldest number in it counts as had.",
-        (1,),
+        (1, 2),
         (Patch(marks_module, "_ALL", lambda every: every >> 1),),
+        because="No backup has it when it is confirmed, nor does the primary.",
     ),
     Mutant(
         "let an older life in",
