@@ -23,7 +23,10 @@ UNSAID = frozenset({
 class Client:
     """One connection, one channel."""
 
-    def __init__(self, name: str, host: Host, now: float, login: str = "guest:guest") -> None:
+    def __init__(
+        self, name: str, host: Host, now: float, login: str = "guest:guest",
+        told: dict[str, object] | None = None,
+    ) -> None:  # fmt: skip
         user, _, password = login.partition(":")
         self.name = name
         self.host = host
@@ -38,7 +41,8 @@ class Client:
         self._send(PROTOCOL_HEADER, now)
         self._method(
             0, "connection.start-ok", now, mechanism="PLAIN", response=f"\0{user}\0{password}".encode(),
-            client_properties={"capabilities": {"authentication_failure_close": True}}, locale="en_US",
+            client_properties={**(told or {}), "capabilities": {"authentication_failure_close": True}},
+            locale="en_US",
         )  # fmt: skip
         self._method(0, "connection.tune-ok", now, channel_max=10, frame_max=131072, heartbeat=0)
         self._method(0, "connection.open", now, virtual_host="/")

@@ -5,7 +5,6 @@ then read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +19,7 @@ pytestmark = PURE_ONLY
 STORIES = {
     "ids_issued_again", "frozen_primary", "dequeue_overtakes", "guard_before_snapshot", "ready_with_a_gap",
     "queue_made_again", "mid_confirm", "cold_start", "confirm_before_disk", "half_synced", "register_frozen",
+    "resent_after_failover",
 }  # fmt: skip
 """What is known to break brokers of this kind; replication/test_cuts.py cuts a join at every byte."""
 ROLES = {"join", "catch_up", "guard", "failover", "rejoin", "stale_primary", "forced", "recovering"}
@@ -27,11 +27,6 @@ ROLES = {"join", "catch_up", "guard", "failover", "rejoin", "stale_primary", "fo
 
 def transcripts() -> list[Path]:
     return sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
-
-
-def pending() -> list[Path]:
-    """Stories of the same kind that need a part which is not built; not played."""
-    return sorted((Path(__file__).parent / "transcripts" / "pending").glob("*.txt"))
 
 
 @cache
@@ -67,27 +62,3 @@ def test_every_change_of_status_is_shown_in_a_transcript() -> None:
     shown = set().union(*(played(path)[1] for path in transcripts()))
     table = {(old, new) for old, targets in TRANSITIONS.items() for new in targets}
     assert shown == table
-
-
-# -- stories that wait for a part
-
-
-MISSING: dict[str, Callable[[], bool]] = {}
-"""Per part: whether it is still missing. One that is there has stories to be told."""
-UNTESTED = {"producer ids"}
-"""Parts of which nothing here could tell that they are there."""
-
-
-def test_pending_stories_are_counted_and_their_parts_are_still_missing(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    lines = []
-    for path in pending():
-        words = {line.split(":")[0]: line.split(": ", 1)[-1] for line in path.read_text().splitlines()}
-        needs = words["# Needs"]
-        assert words["# Holds"] and "----" in words, path.stem
-        assert needs in UNTESTED or MISSING[needs](), f"{needs} are there: move {path.stem}, and play it"
-        lines.append(f"  {path.stem}: waits for {needs}, to hold {words['# Holds']}")
-    assert len(lines) >= 1
-    with capsys.disabled():
-        print(f"\n{len(lines)} stories pending, not played:", *lines, sep="\n")

@@ -338,8 +338,12 @@ class Interpreter:
 
     # -- clients
 
-    def do_client(self, name: str, node: str, mode: str = "confirm") -> None:
-        client = self.clients[name] = Client(name, self._host(node), self.pair.now)
+    def do_client(
+        self, name: str, node: str, mode: str = "confirm", producer: str = "", number: str = "1"
+    ) -> None:
+        """`producer`: its messages have numbers, from `number` on."""
+        claim = {"producer_id": producer, "producer_next": int(number)} if producer else {}
+        client = self.clients[name] = Client(name, self._host(node), self.pair.now, told=claim)
         self._tick()
         client.begin(self.pair.now, mode)
         self._tick()
