@@ -35,14 +35,15 @@ class Once:
     def skips(self, delivery: Any) -> bool:
         """Whether the message is processed already. Otherwise it is in hand from now on.
 
-        Only a message that is flagged can have been processed. Raises NotExactlyOnce.
+        Messages without the flag `redelivered` are looked for, too: after a forced promotion two brokers may
+        serve for a while, and neither knows what the other one has delivered. Raises NotExactlyOnce.
         """
         if delivery.id is None:
             raise NotExactlyOnce(
                 "exactly_once: the broker does not identify its messages (x-replication-id): use an"
                 " Understudy broker, or leave exactly_once out"
             )
-        if delivery.redelivered and self._memory.has(delivery.id):
+        if self._memory.has(delivery.id):
             self._memory.undo()  # ends the transaction of the look
             return True
         self.in_hand = delivery

@@ -38,7 +38,7 @@ class Processed(Protocol):
     """
 
     def has(self, id_: ReplicationId) -> bool:
-        """Whether the message is processed. Asked for a message that comes again, before it is handed out."""
+        """Whether the message is processed. Asked before it is handed out."""
 
     def done(self, id_: ReplicationId) -> bool:
         """Remember the message, with the application's work in the same transaction, if it has one.
