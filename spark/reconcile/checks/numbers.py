@@ -213,8 +213,8 @@ def _went_on(
 def _stand_in(
     out: Judged, row: Row, parts: Sequence[tuple[int, int, list[Run]]], *, pruned: bool
 ) -> None:  # fmt: skip
-    """For the tags of a duplicate: the newest id of each number in its epoch or before, whoever noted it. What
-    a node got when it joined is not in its ledger."""
+    """For the tags of a duplicate: the newest id of each number in its epoch or before, whoever noted it.
+    What a node got when it joined is not in its ledger."""
     shift, first, last = (
         row["first"] - row["number"],
         row["number"],
