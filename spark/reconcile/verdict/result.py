@@ -126,6 +126,8 @@ def severity(
     """VIOLATION, UNKNOWN (something is missing) or ALLOWED."""
     if kind in MILD:
         return ALLOWED
+    if kind in ("unsent", "unknown-producer") and of_continued(prod, ledgers):
+        return ALLOWED
     if kind in MISSING:
         return UNKNOWN
     if ledgers.broken and (kind in NEEDS_WHOLE_LEDGERS or (kind, note) == ("quarantine-differs", "missing")):
@@ -141,6 +143,12 @@ def severity(
     if kind == "never-published" and note == "beyond" and _owner_crashed(epoch, ledgers):
         return UNKNOWN
     return VIOLATION
+
+
+def of_continued(prod: str | None, ledgers: LedgerState) -> bool:
+    """Whether it is a session of a killed process whose numbers a later one sent again, and tells of."""
+    continued = (w for w in ledgers.writers.values() if w.end == "continued")
+    return prod is not None and any(prod.startswith(f"{w.name}.{w.incarnation}.") for w in continued)
 
 
 def link_of(prod: str | None) -> str:
@@ -349,6 +357,8 @@ def _remark(finding: Finding) -> str:
     note = finding.note or ""
     if finding.kind == "early" and note:
         return ""
+    if finding.kind in ("unsent", "unknown-producer") and finding.severity == ALLOWED:
+        return " in a process that was killed; a later one sent their numbers again"
     if finding.kind in ("dequeued-twice", "acked-returned", "torn"):
         return f" (on {note})"
     if finding.kind == "unexplained":

@@ -14,6 +14,7 @@ from spark.reconcile.input.read import find_ledgers
 from spark.reconcile.job import reconcile
 from spark.reconcile.ledgers.ends import Life, endless, let_continued_go
 from spark.reconcile.ledgers.state import LedgerState, Writer
+from spark.reconcile.verdict.result import severity
 from tests.spark.ledgers import Pair
 from tests.spark.records import Record
 
@@ -107,6 +108,14 @@ def test_a_later_process_that_sends_all_in_doubt_again_excuses_a_killed_one() ->
         (("sealed", Life(1, 200, None)), ("unknown", killed)),
     ):
         assert "unknown" in continued(95, *lives), lives
+
+
+def test_what_a_continued_process_sent_and_did_not_note_is_allowed() -> None:
+    state = LedgerState()
+    state.writers["shop", 17] = Writer("shop", 17, role="producer", end="continued")
+    assert severity("unsent", None, None, state, "shop.17.2/1") == "allowed"
+    assert severity("unsent", None, None, state, "shop.18.2/1") == "unknown"
+    assert severity("unknown-producer", None, None, state, "shop.17.3/1") == "allowed"
 
 
 @pytest.mark.system
