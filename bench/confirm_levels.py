@@ -8,6 +8,7 @@ published and confirmed. The table, printed and put into bench/README.md, has me
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import defaultdict
 from contextlib import ExitStack
@@ -82,13 +83,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--under", type=Path, help="folder on the disk to measure; default: the usual one")
     parser.add_argument("--write", action="store_true", help="put the table into bench/README.md")
     options = parser.parse_args(argv)
+    load = os.getloadavg()[0]
     try:
         told = table(measure(options))
     except brokers.BrokerError as error:
         print(f"bench.confirm_levels: {error}", file=sys.stderr)
         return 1
     about = machine()
-    told = f"{about['when']}, {about['cores']} cores ({about['cpu']}), median of {options.repeats}:\n\n{told}"
+    where = (
+        f"{about['when']}, {about['cores']} cores ({about['cpu']}), a load of {load:.0f} by other processes"
+    )
+    told = f"{where}, median of {options.repeats}.\n\n{told}"
     print(told)
     if options.write:
         rewrite(PAPER, f"{told}\n", BEGIN, END)

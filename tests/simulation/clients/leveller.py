@@ -59,5 +59,5 @@ def change_to(level: str | None) -> dict[str, Any]:
     if level is None:
         return {"action": "delete", **policy}
     definition = {"ha-confirm": level}
-    value = {"apply-to": "queues", "definition": definition, "pattern": "", "priority": 0}
+    value = {"apply-to": "queues", "definition": definition, "pattern": ".*", "priority": 0}
     return {"action": "put", **policy, "value": value}

@@ -405,12 +405,13 @@ def draw_plan(seed: int) -> Plan:
 
 
 def _confirmed_early(plan: Plan, rng: Random) -> Plan:
-    """By the setting, or by a policy that comes and goes. Without those who count on a commit whenever all
-    nodes have lost their memory."""
-    plan = replace(plan, movers=(), shifters=())
+    """By the setting, or by a policy that comes and goes, on disks that lag at times. Without those who count
+    on a commit whenever all nodes have lost their memory."""
+    slow = (replace(m, sync_time=max(m.sync_time, rng.choice((0.0, 0.03)))) for m in plan.machines)
+    plan = replace(plan, movers=(), shifters=(), machines=tuple(slow))
     if rng.random() < 0.4:
         return replace(plan, confirm=rng.choice(("primary-disk", "all-memory")))
-    return replace(plan, levels=rng.choice((0.004, 0.02)))
+    return replace(plan, levels=rng.choice((0.02, 0.2)))
 
 
 def _forced(plan: Plan, rng: Random) -> Plan:
