@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from broker.model.values import Need, Position
 from ha.core import codes
+from ha.core.primary.confirm_terms import ConfirmTerms
+from ha.core.primary.primary import Primary
+from ha.core.record.in_sync_record import ALL_DISKS, InSyncRecord
+from tests.builds import PURE_ONLY
 from tests.ha.pair import Host, Pair
 
 
@@ -116,16 +124,20 @@ def test_a_stricter_level_holds_at_once_and_the_record_follows_the_disks() -> No
 
 
 def test_a_promoted_node_keeps_the_level_of_the_record_until_disks_have_all() -> None:
-    pair = up(confirm="primary-disk")
+    pair = up()
     a, b = pair
+    policy(pair, "primary-disk")
     disks(pair, primary=True, backup=False)
     assert confirmed(pair, "q", "a")
+    policy(pair)
     pair.kill(a)
     pair.run(0.1)
     assert pair.ask(b, "promote", force_lossy=False)["ok"]
-    assert b.running.core.record is not None
-    assert b.running.core.record.confirm == "primary-disk"
-    assert noted(b) == [("primary-disk", 0)]
+    pair.run(0.2)
+    assert levels(b) == {"default": "all-disks", "least": "all-disks", "record": "primary-disk"}
+    assert noted(b)[0] == ("primary-disk", 0)
+    b.syncing = True
+    pair.until(lambda: levels(b)["record"] == "all-disks")
     assert pair.contents(b, "q") == "a"
 
 
@@ -213,3 +225,40 @@ def test_a_queue_that_no_backup_holds_waits_for_its_disk_at_any_level() -> None:
     assert vhost.route("", "own").need[True] is Need.DURABLE
     assert vhost.route("", "q").need == (Need.APPLIED, Need.MEMORY)
     assert Position(1, 0) < pair.publish(pair[0], "own", "a")
+
+
+def confirms_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """A policy weakens the level, and confirms go by it before anybody else can know."""
+    patch.setattr(Primary, "confirm_floor", property(lambda self: self._model.weakest_confirm()))
+
+
+def raises_before_the_disks(patch: pytest.MonkeyPatch) -> None:
+    """The record says that disks have what was confirmed by the weaker level before, and they do not."""
+    due = ConfirmTerms.due
+    patch.setattr(ConfirmTerms, "due", lambda self, wanted, durable, now: due(self, wanted, self.since, now))
+
+
+def forgets_at_a_promotion(patch: pytest.MonkeyPatch) -> None:
+    """The record of the new epoch says that disks have what the old primary confirmed by a weaker level."""
+    promoted = InSyncRecord.promoted
+    patch.setattr(
+        InSyncRecord, "promoted", lambda self, *args: replace(promoted(self, *args), confirm=ALL_DISKS)
+    )
+
+
+@PURE_ONLY
+@pytest.mark.parametrize(
+    ("mutate", "found_by"),
+    [
+        (confirms_before_the_commit, test_a_policy_sets_the_level_of_its_queues_and_the_record_says_so_first),
+        (raises_before_the_disks, test_a_stricter_level_holds_at_once_and_the_record_follows_the_disks),
+        (forgets_at_a_promotion, test_a_promoted_node_keeps_the_level_of_the_record_until_disks_have_all),
+    ],
+)
+def test_each_mutant_of_the_record_is_found(
+    mutate: Callable[[pytest.MonkeyPatch], None], found_by: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError):
+        found_by()

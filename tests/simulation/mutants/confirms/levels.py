@@ -1,14 +1,12 @@
-"""Mutants of the levels of confirms: what is confirmed before all disks have it, and who says so."""
+"""Mutants of the levels of confirms. Those of the record are in `ha/replication/test_confirm_levels.py`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from broker.model.history.completion import Completion
 from broker.model.values import Need, Position
 from ha.core.primary.confirm_terms import ConfirmTerms
-from ha.core.record.in_sync_record import InSyncRecord
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -19,29 +17,8 @@ def _without_the_own_disk(reached: Any) -> Any:
     return broken
 
 
-def _before_the_commit(floor: Any) -> Any:
-    def broken(self: ConfirmTerms, wanted: Need, *, in_sync: bool) -> Any:
-        self.granted, granted = wanted, self.granted
-        found = floor(self, wanted, in_sync=in_sync)
-        self.granted = granted
-        return found
-
-    return broken
-
-
 def _alone_too(floor: Any) -> Any:
     return lambda self, wanted, *, in_sync: floor(self, wanted, in_sync=True)
-
-
-def _before_the_disks(due: Any) -> Any:
-    return lambda self, wanted, durable, now: due(self, wanted, self.since, now)
-
-
-def _forgotten(promoted: Any) -> Any:
-    def broken(self: InSyncRecord, *args: Any) -> Any:
-        return replace(promoted(self, *args), confirm="all-disks")
-
-    return broken
 
 
 MUTANTS = (
@@ -53,29 +30,10 @@ MUTANTS = (
         because="A confirm of several messages covers older ones that are not on the disk.",
     ),
     Mutant(
-        "confirm by a level that the record does not have yet",
-        "A policy weakens the level, and confirms go by it before anybody else can know.",
-        (2, 5),
-        (Patch(ConfirmTerms, "floor", _before_the_commit),),
-        because="A confirm of several messages covers older ones, too.",
-    ),
-    Mutant(
         "under all-memory confirm alone what is on no disk",
         "A primary without a backup in sync confirms what it has in memory, as if there were another copy.",
         (2, 5),
         (Patch(ConfirmTerms, "floor", _alone_too),),
         because="A confirm of several messages covers older ones, too.",
-    ),
-    Mutant(
-        "raise the level in the record before the disks have all",
-        "The record says that disks have what was confirmed by the weaker level before, and they do not.",
-        (4,),
-        (Patch(ConfirmTerms, "due", _before_the_disks),),
-    ),
-    Mutant(
-        "forget the level at a promotion",
-        "The record of the new epoch says that disks have what the old primary confirmed by a weaker level.",
-        (4,),
-        (Patch(InSyncRecord, "promoted", _forgotten),),
     ),
 )
