@@ -18,7 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.gate.node import Driver, running
+from bench.compare.rows import Row
+from bench.gate.node import Driver, Lanes, running
+from broker.amqp091.server.connection import ServerConnection
 from broker.model.statistics import Counts
 from broker.sampling import EVERY
 from broker.server.clock import now
@@ -39,6 +41,9 @@ PATHS = (
 )
 _LOGIN = {"Authorization": f"Basic {b64encode(b'guest:guest').decode()}"}
 _BODY = b"x" * 100
+RATE = 100_000
+"""Messages a second at which a message's part of a pass is reckoned."""
+WINDOWS = (1, 100)
 
 
 class Figures(NamedTuple):
@@ -107,6 +112,56 @@ def sampling(driver: Driver, queues: int, connections: int, passes: int) -> Figu
     return Figures(wall / passes, cpu / passes, turn, 0)
 
 
+class Cost(NamedTuple):
+    """CPU microseconds a message: all of it, its part of a pass of the sampler, and counting."""
+
+    message: float
+    sampled: float
+    counted: float
+
+
+def cost(driver: Driver, window: int, repeats: int) -> Cost:
+    """With 1,000 queues and connections, of which 50 publish and 50 consume. The sampler passes between the
+    measured windows. Its cost is divided by the messages that come between two passes at RATE."""
+    row = Row("watched", "", f"--connections 50 --window {window} --message-ids --durable --persistent")
+    declare(driver, 950)
+    for _ in range(900):
+        driver.client()
+    lanes = Lanes(driver, row)
+    messages = max(10_000, 50 * window)
+    lanes.slice_us(messages)
+    plain, passes = [], []
+    for _ in range(repeats):
+        plain.append(lanes.slice_us(messages))
+        begun = time.thread_time()
+        for _ in driver.node.broker.sampler.passes(now()):
+            pass
+        passes.append(time.thread_time() - begun)
+    return Cost(min(plain), 1e6 * min(passes) / (RATE * EVERY), 1e6 * counting(driver) / window)
+
+
+def counting(driver: Driver) -> float:
+    """CPU seconds to count one run where it passes: its channel, exchange, queue and consumer; a slight
+    overestimate for compiled modules, as the loop is not compiled."""
+    vhost = driver.node.vhost
+    queue = next(iter(vhost.queues.values()))
+    route, exchange, rounds = vhost.route("", queue.name), "", 100_000
+    connection = next(c for c in driver.node.broker.connections if isinstance(c, ServerConnection))
+    output, came, consumer = next(iter(connection.channels.values())).output, queue.came, Counts()
+    assert came is not None
+    at = time.thread_time()
+    for _ in range(rounds):
+        output.count_published(1, exchange)
+        output.count_routed(1, route, False)
+        if exchange is not came.name:
+            came.turn(exchange, queue.counts.publish)
+        queue.counts.publish += 1
+        for counts in (output.counts, queue.counts, consumer):
+            counts.deliver += 1
+            counts.ack += 1
+    return (time.thread_time() - at) / rounds
+
+
 def _move(all_counts: list[Counts], number: int) -> None:
     """No sample is equal to the one before."""
     for counts in all_counts:
@@ -155,6 +210,8 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{Build.name} modules")
     _in_folder(lambda driver: _tell_sampling(driver, given.repeats))
+    for window in WINDOWS:
+        _in_folder(lambda driver, window=window: _tell_cost(driver, window, given.repeats))  # type: ignore[misc]
     _in_folder(lambda driver: _tell_answers(driver, given.queues, given.repeats))
 
 
@@ -170,6 +227,14 @@ def _tell_sampling(driver: Driver, passes: int) -> None:
     print(f"| a pass of the sampler, each {EVERY:g} s | {1e3 * found.cpu:.1f} ms |")
     print(f"| of each second of the loop | {1e3 * found.cpu / EVERY:.2f} ms |")
     print(f"| longest step | {1e3 * found.turn:.2f} ms |")
+
+
+def _tell_cost(driver: Driver, window: int, repeats: int) -> None:
+    message, sampled, counted = cost(driver, window, repeats)
+    print(f"\n1,000 queues, 1,000 connections, persistent messages, window {window}; us of CPU a message\n")
+    print(f"| all of it | {message:.1f} |")
+    print(f"| of a pass, at {RATE:,} messages a second | {sampled:.3f} ({100 * sampled / message:.2f} %) |")
+    print(f"| counting | {counted:.3f} ({100 * counted / message:.2f} %) |")
 
 
 def _tell_answers(driver: Driver, queues: int, repeats: int) -> None:

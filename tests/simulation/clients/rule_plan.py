@@ -40,17 +40,17 @@ class RulePlan:
 
     name: str
     durable: bool
-    message_ttl: int | None
-    expiration: int | None
-    max_length: int | None
-    overflow: str
-    dead_letters: bool
-    max_priority: int
     persistent: float
     interval: float
     burst: int
     gets: float
-    rejects: float
+    message_ttl: int | None = None
+    expiration: int | None = None
+    max_length: int | None = None
+    overflow: str = ""
+    dead_letters: bool = False
+    max_priority: int = 0
+    rejects: float = 0.0
     cut_every: float = 0.0
     rules_by: str = "arguments"
     max_length_bytes: int | None = None
@@ -134,10 +134,7 @@ def draw_patient_user(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
         durable=rng.random() < 0.8,
         message_ttl=rng.choice((3_000, 6_000)),
         expiration=rng.choice((None, None, 6_000)),
-        max_length=None,
-        overflow="",
         dead_letters=rng.random() < 0.5,
-        max_priority=0,
         persistent=rng.choice((0.5, 1.0, 1.0)),
         interval=rng.choice((0.02, 0.1)),
         burst=rng.choice((1, 4)),
@@ -155,12 +152,9 @@ def draw_latest_user(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
     plan = RulePlan(
         "latest",
         durable=rng.random() < 0.8,
-        message_ttl=None,
         expiration=rng.choice((None, None, 500)),
         max_length=rng.choice((None, None, 5)),
         overflow=rng.choice(("", "drop-head", "reject-publish")),
-        dead_letters=False,
-        max_priority=0,
         persistent=rng.choice((0.5, 1.0, 1.0)),
         interval=rng.choice((0.02, 0.1)),
         burst=rng.choice((1, 4, 10)),
@@ -180,17 +174,10 @@ def draw_delayed_user(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
     plan = RulePlan(
         "delayed",
         durable=rng.random() < 0.8,
-        message_ttl=None,
-        expiration=None,
-        max_length=None,
-        overflow="",
-        dead_letters=False,
-        max_priority=0,
         persistent=rng.choice((0.5, 1.0, 1.0)),
         interval=rng.choice((0.02, 0.1)),
         burst=rng.choice((1, 4, 10)),
         gets=rng.choice((0.0, 0.3)),
-        rejects=0.0,
         cut_every=cut_every,
         delay=rng.choice((20, 300, 3_000)),
     )

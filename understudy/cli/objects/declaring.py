@@ -26,10 +26,27 @@ def _to_option(function: Any) -> Any:
     )(function)  # fmt: skip
 
 
+def _lifetime_options(last: str) -> Any:
+    """How long an object lives. `last`: with what it may end."""
+
+    def decorated(function: Any) -> Any:
+        function = click.option("--auto-delete", is_flag=True, help=f"It ends with its last {last}.")(
+            function
+        )
+        return click.option("--transient", is_flag=True, help="Not durable: it ends with the broker.")(
+            function
+        )
+
+    return decorated
+
+
+def _unused_option(only_if: str) -> Any:
+    return click.option("--if-unused", is_flag=True, help=f"Only if {only_if}.")
+
+
 @declare.command("queue")
 @click.argument("name")
-@click.option("--transient", is_flag=True, help="Not durable: it ends with the broker.")
-@click.option("--auto-delete", is_flag=True, help="It ends with its last consumer.")
+@_lifetime_options("consumer")
 @arguments_option
 @vhost_option
 @broker_options
@@ -51,8 +68,7 @@ def declare_queue(
     "--type", "kind", default="direct", show_default=True, metavar="TYPE",
     help=f"{', '.join(_TYPES)}, or another type of the broker.",
 )  # fmt: skip
-@click.option("--transient", is_flag=True, help="Not durable: it ends with the broker.")
-@click.option("--auto-delete", is_flag=True, help="It ends with its last binding.")
+@_lifetime_options("binding")
 @click.option("--internal", is_flag=True, help="Clients cannot publish to it.")
 @arguments_option
 @vhost_option
@@ -99,7 +115,7 @@ def delete() -> None:
 @delete.command("queue")
 @click.argument("name")
 @click.option("--if-empty", is_flag=True, help="Only if it has no ready message.")
-@click.option("--if-unused", is_flag=True, help="Only if it has no consumer.")
+@_unused_option("it has no consumer")
 @yes_option
 @vhost_option
 @broker_options
@@ -119,7 +135,7 @@ def delete_queue(name: str, if_empty: bool, if_unused: bool, yes: bool, vhost: s
 
 @delete.command("exchange")
 @click.argument("name")
-@click.option("--if-unused", is_flag=True, help="Only if nothing is bound to it.")
+@_unused_option("nothing is bound to it")
 @vhost_option
 @broker_options
 def delete_exchange(name: str, if_unused: bool, vhost: str, **broker: Any) -> None:
