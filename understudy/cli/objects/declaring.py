@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -26,7 +27,7 @@ def _to_option(function: Any) -> Any:
     )(function)  # fmt: skip
 
 
-def _lifetime_options(last: str) -> Any:
+def _lifetime_options(last: str) -> Callable[[Any], Any]:
     """How long an object lives. `last`: with what it may end."""
 
     def decorated(function: Any) -> Any:
@@ -40,7 +41,7 @@ def _lifetime_options(last: str) -> Any:
     return decorated
 
 
-def _unused_option(only_if: str) -> Any:
+def _unused_option(only_if: str) -> Callable[[Any], Any]:
     return click.option("--if-unused", is_flag=True, help=f"Only if {only_if}.")
 
 
