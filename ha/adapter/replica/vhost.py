@@ -149,7 +149,8 @@ class ReplicaVhost:
                 self._note_ends(queue)
             if queue.marks != (marks := pending.marks.get(queue.uuid, {})):
                 self._append(self.position, self._mark(queue.uuid, marks))
-            if queue.recent != (recent := pending.recent.get(queue.uuid)):
+            recent = pending.recent.get(queue.uuid)
+            if (queue.recent and queue.recent.state()) != (recent and recent.state()):
                 self._append(self.position, self._know(queue.uuid, recent))
         self._lacking.clear()
 

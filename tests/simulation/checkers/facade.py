@@ -284,6 +284,7 @@ class Checkers:
             was_primary = backup.name in self._primaries
             mended = backup.name in self.compared.mended
             check_copies_13and14(primary, backup, was_primary=was_primary, mended=mended)
+            self.repeats.compare(primary, backup)
             self.counts["copies compared"] += 1
             self.counts["copies of an old primary compared"] += was_primary
         for machine in (primary, *backups):

@@ -81,6 +81,8 @@ class Repeater(Actor):
 
     def _work(self, session: Session) -> None:
         count = self.rng.randint(1, self.plan.batch)
+        if len(self._outstanding) + count > self.plan.reach:
+            return  # the window knows all that may be in doubt
         if self.messages and self.rng.random() < self.plan.gets:
             self._get(session)
         elif self.messages and self.rng.random() < self.plan.repeats:
@@ -89,9 +91,10 @@ class Repeater(Actor):
         elif len(self.messages) < self.plan.messages:
             first = len(self.messages)
             self.messages += [Known(self.rng.random() < self.plan.persistent) for _ in range(count)]
-            self._publish(session, range(first, first + count))
+            again = [first] if self.rng.random() < self.plan.repeats else []
+            self._publish(session, [*range(first, first + count), *again])
 
-    def _publish(self, session: Session, numbers: list[int] | range) -> None:
+    def _publish(self, session: Session, numbers: list[int]) -> None:
         out: list[bytes] = []
         for number in numbers:
             message = self.messages[number]

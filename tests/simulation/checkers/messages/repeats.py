@@ -42,6 +42,13 @@ class Repeats1and24:
                 if number not in there and self._must_be(message):
                     raise Violation(1, f"{machine.name} lacks the confirmed id {number} in {repeater.queue}")
 
+    def compare(self, primary: Machine, backup: Machine) -> None:
+        """At a quiet point, both know the same ids, and have forgotten the same."""
+        for repeater in self.repeaters:
+            one, other = (_known(machine, repeater.queue) for machine in (primary, backup))
+            if one != other:
+                raise Violation(24, f"{backup.name} knows other ids of {repeater.queue} than {primary.name}")
+
     # -- inside
 
     def _must_be(self, message: Known) -> bool:
@@ -71,3 +78,8 @@ class Repeats1and24:
         """May all memory of it be lost?"""
         lost, confirmed = self.journal.memory_lost, message.confirmed_at
         return sent <= lost and (not message.persistent or confirmed is None or confirmed > lost)
+
+
+def _known(machine: Machine, name: str) -> object:
+    queue = queue_of(machine, name)
+    return None if queue is None or queue.recent is None else queue.recent.state()

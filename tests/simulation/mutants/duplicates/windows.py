@@ -56,28 +56,25 @@ MUTANTS = (
     Mutant(
         "forget ids in a base",
         "A node reads its store, and knows only the ids of its newest segment.",
-        (13, 24),
+        (24,),
         (Patch(VirtualHosts, "stored_ids", _nothing),),
-        because="Copies differ once it is a backup again; alone, it takes an id twice.",
     ),
     Mutant(
         "tell a joiner no ids",
         "A node joins, is promoted, and takes again what its primary had.",
-        (13, 24),
+        (24,),
         (Patch(primary_module, "records_of", _told_to_nobody),),
-        because="Copies differ before an id is sent again.",
     ),
     Mutant(
         "note ids without history",
         "Only the primary knows which ids its queues took.",
-        (13, 24),
+        (24,),
         (Patch(enqueueing_module, "note", _without_history),),
-        because="Copies differ before an id is sent again.",
     ),
     Mutant(
         "follow without forgetting ids",
         "A backup does not heed what the primary says is too old, and grows for ever.",
-        (13,),
+        (24,),
         (Patch(applying_module, "take_noted", _never_too_old),),
     ),
     Mutant(
