@@ -27,6 +27,7 @@ from tests.simulation.mutants import (
     resets,
     rules,
     switchover,
+    table,
     transactions,
 )
 from tests.simulation.mutants.duplicates import windows
@@ -40,4 +41,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *windows.MUTANTS,
     *numbers.MUTANTS,
     *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS, *last_man.MUTANTS,
+    *table.MUTANTS,
 )  # fmt: skip

@@ -18,6 +18,7 @@ FIRST = (
     "commit-ok before the backups have it",
     "number messages without an epoch",
     "never flag as redelivered",
+    "name no record of a declaration",
 )
 """One for each of several checkers."""
 
