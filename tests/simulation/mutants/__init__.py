@@ -12,34 +12,22 @@ from tests.simulation.mutants import (
     directory,
     disks,
     divergence,
-    epochs,
+    duplicates,
+    election,
     events,
     last_man,
-    lease,
     moves,
-    numbers,
-    pacemaker,
-    pair,
-    promotion,
     queues,
-    record,
-    register,
     resets,
     rules,
-    switchover,
     table,
     transactions,
 )
-from tests.simulation.mutants.duplicates import windows
 from tests.simulation.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *pacemaker.MUTANTS, *pair.MUTANTS,
-    *promotion.MUTANTS,
-    *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
+    *confirms.MUTANTS, *election.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS, *moves.MUTANTS,
-    *windows.MUTANTS,
-    *numbers.MUTANTS,
-    *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS, *last_man.MUTANTS,
+    *duplicates.MUTANTS, *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS, *last_man.MUTANTS,
     *table.MUTANTS,
 )  # fmt: skip
