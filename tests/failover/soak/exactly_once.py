@@ -268,7 +268,8 @@ def judge(outcome: Outcome, answer: dict[str, Any]) -> str:
     """Note what Spark says against it. Returns that in words."""
     totals = answer["totals"]
     faults = [each["sentence"] for each in answer["findings"] if each["severity"] == "violation"]
-    faults += [each for each in answer["missing"] if not each.startswith(f"the ledger of {NAME} (")]
+    killed = (f"the ledger of {NAME} (", f"producer {NAME}.")
+    faults += [each for each in answer["missing"] if not any(sign in each for sign in killed)]
     if not totals["numbered"]:
         faults.append("no message has a number")
     outcome.faults += faults
