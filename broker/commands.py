@@ -337,7 +337,8 @@ OTHERS = (
         "federation", _REPLICATED, _NONE,
         "ha/federation/test_hop.py::test_interest_follows_binds_unbinds_and_the_ends_of_queues",
         "A link queue, its bindings, what it hands on, and how far a link has come.",
-        records="QueueDeclare ConsumerSeen Bind Unbind EnqueueRun Dequeue EntryPut EntryDelete",
+        records="ExchangeDeclare ExchangeDelete QueueDeclare QueueDelete ConsumerSeen "
+        "Bind Unbind EnqueueRun Dequeue EntryPut EntryDelete",
     ),
     _row(
         "checkpoint", _REPLICATED, _NONE,
