@@ -15,11 +15,12 @@ from broker.model.values import ORIGIN, Need, Position
 
 
 class ConfirmTerms:
-    """`granted`: what the committed record has. `level`: what holds now, by that and by what is wanted;
-    `since`: the last position before it."""
+    """`granted`: what the committed record has. `asked`: what it may have already, while the authority's
+    answer is awaited. `level`: what holds now, by these and by what is wanted; `since`: the last position
+    before it."""
 
     def __init__(self, granted: Need) -> None:
-        self.granted = self.level = granted
+        self.granted = self.asked = self.level = granted
         self.since = ORIGIN
         self.not_before = 0.0
         """When the authority is asked again, after it did not want the change."""
@@ -27,16 +28,20 @@ class ConfirmTerms:
     def floor(self, wanted: Need, *, in_sync: bool) -> Need:
         """What the confirms of persistent messages wait for at least. `in_sync`: a backup is. A primary
         alone waits for its own disk at any level: there is no other copy."""
-        floor = max(self.granted, wanted)
+        floor = max(self.granted, self.asked, wanted)
         return Need.OWN_DISK if floor is Need.MEMORY and not in_sync else floor
 
     def moves(self, wanted: Need, position: Position) -> bool:
         """Whether another level holds from now on, behind `position`."""
-        level = max(self.granted, wanted)
+        level = max(self.granted, self.asked, wanted)
         if level is self.level:
             return False
         self.level, self.since = level, position
         return True
+
+    def answered(self, granted: Need) -> None:
+        """The authority has answered: the record has this level."""
+        self.granted = self.asked = granted
 
     def due(self, wanted: Need, durable: Position, now: float) -> bool:
         """Whether the record is to change. `durable`: up to there everything is on all disks that count."""

@@ -152,6 +152,7 @@ class Primary:
             return
         self._move_terms(wanted)
         if self._terms.due(wanted, self._on_disks(), now) and not self._keeper.busy:
+            self._terms.asked = wanted
             record = self.record.under(LEVEL_NAMES[wanted])
             self._propose(record, partial(self._terms_kept, wanted), now, self._terms_deferred)
 
@@ -170,7 +171,7 @@ class Primary:
 
     def _terms_kept(self, level: Need, now: float) -> None:
         """Committed, and durable here before any later effect."""
-        self._terms.granted = level
+        self._terms.answered(level)
         self._move_terms(self._model.weakest_confirm())
         self._feeder.record(self.backups.values(), self.record)
         self._out.log(codes.CONFIRM_LEVEL.say(level=LEVEL_NAMES[level]))
@@ -178,6 +179,7 @@ class Primary:
 
     def _terms_deferred(self, reason: str, now: float) -> None:
         """Nothing was written. Meanwhile the stricter of the two levels holds."""
+        self._terms.answered(self._terms.granted)
         self._terms.not_before = now + RETRY
         self.exclude_next(now)
 

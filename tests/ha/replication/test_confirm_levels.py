@@ -227,6 +227,24 @@ def test_a_queue_that_no_backup_holds_waits_for_its_disk_at_any_level() -> None:
     assert Position(1, 0) < pair.publish(pair[0], "own", "a")
 
 
+def test_a_level_that_is_lowered_again_waits_until_the_stricter_record_is_known() -> None:
+    """The authority has committed `all-disks`, and its answer is still on the way."""
+    pair = up(authority="register")
+    a = pair[0]
+    policy(pair, "all-memory")
+    pair.until(lambda: levels(a)["record"] == "all-memory")
+    pair.register.mute.add("a")
+    policy(pair)
+    held = pair.register.held
+    assert held is not None and "confirm" not in held and levels(a)["record"] == "all-memory"
+    policy(pair, "all-memory")
+    disks(pair, primary=True, backup=False)
+    assert not confirmed(pair, "q", "a"), "the record says that all disks count"
+    pair.register.mute.clear()
+    pair.until(lambda: levels(a)["least"] == "all-memory")
+    assert confirmed(pair, "q", "b")
+
+
 def confirms_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """A policy weakens the level, and confirms go by it before anybody else can know."""
     patch.setattr(Primary, "confirm_floor", property(lambda self: self._model.weakest_confirm()))
