@@ -20,6 +20,7 @@ from broker.model.history.records import Commit
 from broker.model.queue.arguments import OverflowRule
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.values import Need, Reason
+from broker.model.vhost.duplicates import new_to
 from broker.model.vhost.turns import steps_of
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _commit_with_letters(channel: TransactedChannel, transaction: Transaction) -
 
 
 def _commit(channel: TransactedChannel, transaction: Transaction) -> None:
-    _check_room(transaction)
+    _check_room(transaction, channel.numbers)
     need = Need.NONE
     for run in transaction.publishes:
         need = max(need, _publish(channel, run))
@@ -221,14 +222,16 @@ def _check_size(transaction: Transaction, most: int, steps: int = 0) -> None:
         )
 
 
-def _check_room(transaction: Transaction) -> None:
+def _check_room(transaction: Transaction, numbers: ProducerSession | None) -> None:
     """With `reject-publish`, a queue must accept all its messages of the transaction, or the commit fails.
-    (In RabbitMQ it fails too, but other queues have already accepted theirs.)"""
+    (In RabbitMQ it fails too, but other queues have already accepted theirs.) What the queue has had, by its
+    number, needs no room."""
     wanted: dict[Queue, list[bytes]] = {}
     for run in transaction.publishes:
         for queue in run.route.queues:  # a policy may have made it refuse since the publish
             if queue.serves and queue.rules.overflow is not OverflowRule.DROP_HEAD:
-                wanted.setdefault(queue, []).extend(run.raws)
+                raws = run.raws if numbers is None else new_to(queue, numbers.numbering(run.first), run.raws)
+                wanted.setdefault(queue, []).extend(raws)
     for queue, raws in wanted.items():
         if queue.room(raws) < len(raws):
             raise PreconditionFailed(f"transaction not committed: queue '{queue.name}' is full")

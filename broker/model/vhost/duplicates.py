@@ -23,6 +23,12 @@ def after(numbering: Numbering, count: int) -> Numbering:
     return numbering._replace(first=numbering.first + count) if count else numbering
 
 
+def new_to(queue: Queue, numbering: Numbering, raws: list[bytes]) -> list[bytes]:
+    """Those of a run that the queue never had."""
+    parts = new_parts(queue.marks.get(numbering.producer), numbering.first, len(raws))
+    return [raw for begin, end in parts for raw in raws[begin:end]]
+
+
 def new_in(queues: tuple[Queue, ...], numbering: Numbering, count: int) -> list[Part] | None:
     """The parts of a run of `count` messages, in order. None: all of it is new to all queues."""
     name, _, first = numbering

@@ -106,6 +106,18 @@ def test_a_transaction_marks_at_its_commit() -> None:
     assert bodies(world, "q") == [b"1", b"2"]
 
 
+def test_a_commit_that_only_repeats_needs_no_room() -> None:
+    world = world_with("q", **{"x-max-length": 2, "x-overflow": "reject-publish"})
+    for texts in ((b"1", b"2"), (b"1", b"2")):
+        client = producer(world, mode="tx")
+        send(client, *texts)
+        assert client.call(1, "tx.commit").name == "tx.commit-ok"
+    send(client, b"3")
+    client.send(1, "tx.commit")
+    refused(client, 406, "transaction not committed: queue 'q' is full")
+    assert bodies(world, "q") == [b"1", b"2"]
+
+
 def test_the_newcomer_fences_the_older_session() -> None:
     world = world_with("q")
     old = producer(world, epoch=3)
