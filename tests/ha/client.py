@@ -25,13 +25,17 @@ class Client:
 
     def __init__(
         self, name: str, host: Host, now: float, login: str = "guest:guest",
-        told: dict[str, object] | None = None,
+        told: dict[str, object] | None = None, certificate: bytes | None = None,
     ) -> None:  # fmt: skip
+        """`certificate`: over TLS, with this one in DER, which names the user (EXTERNAL)."""
         user, _, password = login.partition(":")
+        plain = f"\0{user}\0{password}".encode()
+        mechanism, response = ("PLAIN", plain) if certificate is None else ("EXTERNAL", b"")
+        peer = Peer("127.0.0.1", 40000, loopback=True, tls=certificate is not None, shown=lambda: certificate)
         self.name = name
         self.host = host
         self.node = host.running
-        self.conn = self.node.accept(Peer("127.0.0.1", 40000, loopback=True), now)
+        self.conn = self.node.accept(peer, now)
         self.gone = False
         self.words: list[str] = []
         self._inbox = b""
@@ -40,7 +44,7 @@ class Client:
         self._delivered: tuple[int, str] = (0, "")
         self._send(PROTOCOL_HEADER, now)
         self._method(
-            0, "connection.start-ok", now, mechanism="PLAIN", response=f"\0{user}\0{password}".encode(),
+            0, "connection.start-ok", now, mechanism=mechanism, response=response,
             client_properties={**(told or {}), "capabilities": {"authentication_failure_close": True}},
             locale="en_US",
         )  # fmt: skip

@@ -90,6 +90,8 @@ class Host:
     called: str = ""
     """Its broker.name, if that is not `name`."""
     users: tuple[User, ...] = field(default_factory=default_users)
+    external: str = ""
+    """`auth.external`"""
     wall_error: int = 0
     """Milliseconds by which its wall clock is wrong."""
 
@@ -198,7 +200,10 @@ class Pair:
             host.sync = ManualSync()
             host.node = Node(
                 broker=BrokerSettings(
-                    name=host.called or host.name, frame_max=self.frame_max, users=host.users
+                    name=host.called or host.name,
+                    frame_max=self.frame_max,
+                    users=host.users,
+                    external=host.external,
                 ),
                 ha=HaSettings(**{"brokers": self.brokers(host)} | self.settings | host.settings),
                 store=SegmentStore(SegmentLog(host.disk, files.store_directory), host.sync),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_certificate
+
 from broker.model.history.records import EntryDelete
 from tests.broker.stored import permission, user
 from tests.ha.client import Client
 from tests.ha.pair import Host, Pair
+from tests.tls import Authority
 
 
 def shop() -> Pair:
@@ -35,6 +41,33 @@ REFUSED = (
     "configure access to queue 'x' in vhost '/' refused for user 'alice'"
 )  # fmt: skip
 ELSEWHERE = "c: connection close 320 CONNECTION_FORCED - "
+
+
+def test_whom_a_certificate_names_is_known_after_a_failover(tmp_path: Path) -> None:
+    pair = shop()
+    files = Authority(tmp_path).signed("client", common_name="alice")
+    der = load_pem_x509_certificate(Path(files.certificate).read_bytes()).public_bytes(Encoding.DER)
+    a, b = pair.hosts
+    a.external = b.external = "common_name"
+    for host in (b, a):
+        pair.kill(host)
+    pair.start(a, b)
+    pair.run(0.3)
+    assert pair.ask(a, "promote")["ok"]
+    pair.until(lambda: b.status == "ready")
+
+    def declares(host: Host) -> list[str]:
+        client = Client("c", host, pair.now, certificate=der)
+        client.begin(pair.now)
+        client.call("queue.declare", pair.now, queue="q", durable=True)
+        pair.run(0.2)
+        return client.pump(pair.now)
+
+    assert declares(a) == ["c: queue.declare-ok"]
+    pair.kill(a)
+    pair.run(0.3)
+    assert pair.ask(b, "promote")["ok"]
+    assert declares(b) == ["c: queue.declare-ok"]
 
 
 def test_who_is_stored_on_the_primary_is_known_after_a_failover() -> None:
