@@ -138,6 +138,9 @@ def _kinds(value: ast.expr, function: ast.FunctionDef) -> Iterator[Kind]:
             pieces = [(text, hole) for text, hole, *_ in Formatter().parse(entry.sentence)]
             texts = [t for text, hole in pieces for t in ([text] if hole is None else [text, None])]
             yield from _kind(texts, entry.name)
+        case ast.BinOp(left=said, op=ast.Add()):  # with words about the circumstances behind it
+            for kind in _kinds(said, function):
+                yield Kind(kind.text, re.compile(kind.pattern.pattern + ".*", re.DOTALL), kind.fixed)
         case ast.IfExp(body=one, orelse=other):
             yield from _kinds(one, function)
             yield from _kinds(other, function)
