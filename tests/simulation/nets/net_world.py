@@ -64,6 +64,8 @@ class NetWorld:
             kind = rng.choice((ClusterSite, ClusterSite, SingleSite))
             drawn = draw_plan(seed * PORTS + at)
             drawn = _small(seed * PORTS + at) if outage else drawn
+            # A weaker level may lose what is confirmed where all lose their power.
+            drawn = replace(drawn, confirm="all-disks", levels=0.0)
             self.sites[name] = kind(self.clock, self.wan, name, drawn, 5001 + PORTS * at)
             if outage:
                 self.sites[name].sender.interval = SELDOM
