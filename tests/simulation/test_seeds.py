@@ -18,7 +18,7 @@ from tests.simulation.story.report import report
 from tests.simulation.story.tally import Tally
 from tests.tiers import sampled
 
-PART = 20
+PART = 12
 """Seeds in a chunk, which one process runs."""
 CHUNKS, SAMPLE = 3, 1
 SAME = (3, 4, 7, 9, 14, 18)

@@ -81,7 +81,8 @@ def test_runs_have_movers_that_end_their_transactions_in_every_way() -> None:
 def test_movers_draw_from_a_source_of_their_own(seed: int) -> None:
     plan = draw_plan(seed)
     movers = draw_movers(plan.random("movers"), cut_every=plan.publishers[0].cut_every)
-    assert plan.movers == movers
+    weak = plan.confirm != "all-disks" or plan.levels  # what a commit waits for is another matter there
+    assert plan.movers == (() if weak else movers)
     assert draw_mover(plan.random("movers"), "m1", cut_every=0.0).name == "m1"
 
 

@@ -13,7 +13,6 @@ ten others."""
 
 FIRST = (
     "confirm before the backup's ack",
-    "include before the copy is whole",
     "answer before it is replicated",
     "commit-ok before the backups have it",
     "number messages without an epoch",

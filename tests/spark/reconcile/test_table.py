@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from spark.reconcile.checks.table import CHECKS, FACTS, GIVEN
 
-RESULT = {"tag_counts", "logical_counts", "totals", "clocks", "begin"}
+RESULT = {"tag_counts", "logical_counts", "totals", "clocks", "begin", "continued"}
 """Facts that only the result uses."""
 
 
