@@ -62,6 +62,26 @@ def test_a_slow_reader_gets_everything_once_it_reads() -> None:
             got += data.count(b"b")
 
 
+def test_a_dialled_connection_sends_small_frames_at_once() -> None:
+    """Two small frames in a row: the second one is not held until the peer has acknowledged the first."""
+
+    async def dialled() -> bool:
+        made: list[asyncio.Transport] = []
+
+        class Noted(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.append(cast(asyncio.Transport, transport))
+
+        with socket.create_server(("127.0.0.1", 0)) as there:
+            await connect(Noted, *there.getsockname()[:2], 20.0)
+            sock = made[0].get_extra_info("socket")
+            delays = not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            made[0].abort()
+        return delays
+
+    assert not asyncio.run(dialled())
+
+
 def test_a_killed_client_gives_its_messages_back() -> None:
     with live_broker() as live:
         with socket.create_connection((live.host, live.port)) as sock:
