@@ -43,7 +43,7 @@ def _were_worth_it(tally: Tally, outcomes: list[Outcome]) -> None:
     """What never happens proves nothing."""
     assert tally.runs == len({outcome.trace_hash for outcome in outcomes}) == PART
     assert tally.median_operations >= 200
-    assert tally.median_failovers >= 1
+    assert tally.median_failovers > 0
     assert tally.counts["messages confirmed"] > 50 * PART
     assert tally.counts["confirms looked into"] > 50 * PART
     assert [fault for fault in reached.faults_of(tally.coverage, PART) if "never reached" not in fault] == []
