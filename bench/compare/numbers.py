@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 import tempfile
+import tracemalloc
 from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,10 +27,15 @@ from bench.compare.rows import MAIN, Row
 from bench.compare.systems import Started, System, understudy
 from bench.run import machine
 from bench.table import rewrite
+from broker.hooks import Hooks
+from broker.model.history.history import History
+from broker.model.history.records import Numbering
+from broker.model.vhost.vhosts import VirtualHosts
 
 ROWS = ("alike-transient", "alike-persistent", "alike-persistent-1", "alike-transient-1")
-PERCENT, US = 2.0, 1.0
-"""The most that numbers may cost: percent of CPU time with a window, or microseconds with a window of one."""
+PERCENT, US, OCTETS = 2.0, 1.0, 200
+"""The most that numbers may cost: percent of CPU time with a window, microseconds with a window of one, and
+octets of memory for each queue of a producer."""
 BEGIN, END = "<!-- compare: numbers -->", "<!-- end of numbers -->"
 KINDS = {"Understudy": brokers.alone, "Understudy pair": brokers.pair}
 Spent = dict[tuple[str, str, bool], list[float]]
@@ -58,7 +64,7 @@ def main(only: str, pure: bool, turns: int, seconds: float) -> None:
     about = machine()
     text = (
         f"{about['when']}: {about['cores']} cores ({about['cpu']}), CPython {about['python']}, "
-        f"modules: {run}, median of {turns} turns, {seconds:g} s each.\n\n{table(rows, spent)}"
+        f"modules: {run}, median of {turns} turns, {seconds:g} s each.\n\n{table(rows, spent)}\n\n{marks()}"
     )
     if not (only or pure):
         rewrite(PAPER, text, BEGIN, END)
@@ -102,6 +108,36 @@ def table(rows: list[Row], spent: Spent) -> str:
             cells = [row.title, kind, f"{median(before):.2f}", f"{median(after):.2f}", said, verdict]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def marks() -> str:
+    """A table of the memory of a mark, which says what a queue has had of a producer."""
+    lines = ["| marks | octets each | goal |", "|---|--:|---|"]
+    for title, producers, queues in (
+        ("10,000 producers, each with a queue of its own", 10_000, 1),
+        ("100 producers, each with 100 queues in turn", 100, 100),
+    ):
+        octets = octets_of_mark(producers, queues)
+        lines.append(f"| {title} | {octets:.0f} | {'met' if octets <= OCTETS else 'missed'} |")
+    return "\n".join(lines)
+
+
+def octets_of_mark(producers: int, queues: int) -> float:
+    """Mean octets, with its places in the tables. Each producer sends 50 runs of 20 messages to each queue."""
+    made = iter(range(1, 1 << 30))
+    vhosts = VirtualHosts(Hooks(), History(), lambda: next(made).to_bytes(16, "big"))
+    vhosts.activate(1)
+    targets = [vhosts.root.declare_queue(str(number), owner=vhosts) for number in range(queues)]
+    names = [f"shop-{number}" for number in range(producers)]
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for name in names:
+        for run in range(50 * queues):
+            numbering = Numbering(name, 0, 1 + 20 * run)
+            vhosts.producers.note(targets[run % queues], numbering, 20, stored=True)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return (after - before) / (producers * queues)
 
 
 if __name__ == "__main__":

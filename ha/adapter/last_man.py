@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker.model.history.marks import all_stored
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import EnqueueRun, MessageId, QueueMarks, id_of
 from broker.model.queue.cut import held_after
@@ -171,7 +172,7 @@ class LastMan:
 
     def _marks(self, queue: Queue) -> list[QueueMarks]:
         """The disk has all of the queue: a restart then knows all numbers of producers, too."""
-        marks = {name: mark._replace(unstored=0) for name, mark in queue.marks.items()}
+        marks = {name: all_stored(mark) for name, mark in queue.marks.items()}
         self._node.vhosts.producers.set_marks(queue, marks)
         return [QueueMarks(queue.uuid, marks, Scope.STORE)] if marks else []
 

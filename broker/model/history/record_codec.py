@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from broker.model.history import definition_codec as codec
 from broker.model.history.epoch_ends import EpochEnd
-from broker.model.history.marks import WINDOW, Mark, Marks
+from broker.model.history.marks import WINDOW, Marks, gaps_of, mark_of
 from broker.model.history.recent_ids import KEY, VALUE
 from broker.model.history.record_reader import U16, CorruptRecord, Reader, number_bytes, text_bytes
 from broker.model.history.records import (
@@ -229,7 +230,8 @@ def _decode_queue_ends(body: Reader, scope: Scope) -> QueueEnds:
 
 def _encode_queue_marks(record: QueueMarks) -> list[bytes]:
     parts = [record.queue, _U32.pack(len(record.marks))]
-    for producer, (last, holes, unstored) in record.marks.items():
+    for producer, mark in record.marks.items():
+        last, holes, unstored = gaps_of(mark)
         bits = [_octets_of(holes), _octets_of(unstored)]
         parts += [text_bytes(producer), _MARK.pack(last, *map(len, bits)), *bits]
     return parts
@@ -249,7 +251,7 @@ def _decode_queue_marks(body: Reader, scope: Scope) -> QueueMarks:
         if max(sizes) > WINDOW // 8:
             raise CorruptRecord("a mark with more numbers than its window")
         holes, unstored = [int.from_bytes(bytes(body.take(size)), "little") for size in sizes]
-        marks[producer] = Mark(last, holes, unstored)
+        marks[producer] = mark_of(last, holes, unstored)
     return QueueMarks(queue, marks, scope)
 
 
@@ -321,6 +323,9 @@ RUNS: Final = (1, 15)
 """The kinds of runs of messages; the second has numbers."""
 
 
+_text_of = lru_cache(1024)(text_bytes)
+
+
 def encode_record(record: Record) -> bytes:
     """One framed record. Raises UnsupportedValue for arguments that no field table can hold."""
     kind, encode = _KIND_OF[type(record)]
@@ -328,7 +333,7 @@ def encode_record(record: Record) -> bytes:
     size = sum(map(len, parts)) + 2
     if isinstance(record, EnqueueRun) and record.numbering is not None:
         producer, epoch, first = record.numbering
-        head = text_bytes(producer) + _NUMBERS.pack(epoch, first)
+        head = _text_of(producer) + _NUMBERS.pack(epoch, first)
         return b"".join([_HEAD.pack(size + len(head), _NUMBERED, record.scope), head, *parts])
     return b"".join([_HEAD.pack(size, kind, record.scope), *parts])
 

@@ -32,13 +32,11 @@ def new_to(queue: Queue, numbering: Numbering, raws: list[bytes]) -> list[bytes]
 def new_in(queues: tuple[Queue, ...], numbering: Numbering, count: int) -> list[Part] | None:
     """The parts of a run of `count` messages, in order. None: all of it is new to all queues."""
     name, _, first = numbering
-    known = False
     for queue in queues:
         mark = queue.marks.get(name)
-        if mark is not None and first <= mark.last:
-            known = True
+        if mark is not None and first <= (mark if isinstance(mark, int) else mark.last):
             break
-    if not known:
+    else:
         return None
     lacking = [(queue, new_parts(queue.marks.get(name), first, count)) for queue in queues]
     cuts = {0, count}

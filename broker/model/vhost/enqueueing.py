@@ -180,7 +180,7 @@ class Enqueueing(Definitions):
                     EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by, numbering)
                 )
             if numbering is not None:
-                self._mark(queues, numbering, len(raws), seen_by)
+                self._mark(queues, numbering, len(raws), seen_by, scope)
         if keys is not None:
             for queue in route.windows:
                 self._note_ids(queue, keys, envelope)
@@ -224,7 +224,7 @@ class Enqueueing(Definitions):
                         )
                     )
                 if numbering is not None:
-                    self._mark((queue,), numbering, len(some), seen_by)
+                    self._mark((queue,), numbering, len(some), seen_by, queue.content_scope)
                 if keys is not None:
                     self._note_ids(queue, keys[:taken], envelope)
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
@@ -235,10 +235,18 @@ class Enqueueing(Definitions):
             self.note_unplaced(producer, first_tag + most, len(raws) - most, "refused")
         return Published(route.need[envelope.persistent], accepted)
 
-    def _mark(self, queues: Iterable[Queue], numbering: Numbering, count: int, seen_by: Scope) -> None:
+    def _mark(
+        self, queues: Iterable[Queue], numbering: Numbering, count: int, seen_by: Scope, whole: Scope
+    ) -> None:
+        """Note the numbers. `whole`: the scope of all contents of these queues."""
+        stored = seen_by is whole or bool(seen_by & Scope.STORE) or not whole & Scope.STORE
+        name, _, first = numbering
         for queue in queues:
-            stored = bool(seen_by & Scope.STORE) or not queue.content_scope & Scope.STORE
-            self.shared.producers.note(queue, numbering, count, stored=stored)
+            mark = queue.marks.get(name)
+            if stored and isinstance(mark, int) and first == mark + 1:
+                queue.marks[name] = mark + count
+            else:
+                self.shared.producers.note(queue, numbering, count, stored=stored)
 
     def _note_ids(self, queue: Queue, keys: Keys, envelope: Envelope) -> None:
         seen_by = queue.content_scope if envelope.persistent else queue.transient_scope

@@ -11,11 +11,11 @@ do the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.errors import AccessRefused, AmqpError, PreconditionFailed
-from broker.model.history.marks import HIGHEST, WINDOW, Marks, noted
+from broker.model.history.marks import HIGHEST, WINDOW, Marks, last_of, noted
 from broker.model.history.records import EntryDelete, EntryPut, Numbering
 from broker.model.vhost.producer_entries import PRODUCER, Known
 
@@ -72,17 +72,18 @@ class ProducerSession:
     `fence` ends it, because another one has taken its place.
     """
 
-    __slots__ = ("before", "epoch", "fence", "key")
+    __slots__ = ("before", "epoch", "fence", "key", "name")
 
     def __init__(self, key: Key, epoch: int, before: int, fence: Callable[[AmqpError], None]) -> None:
         self.key = key
+        self.name = key[1]
         self.epoch = epoch
         self.before = before
         self.fence = fence
 
     def numbering(self, first_tag: int) -> Numbering:
         """Of messages from this tag on."""
-        return Numbering(self.key[1], self.epoch, self.before + first_tag)
+        return Numbering(self.name, self.epoch, self.before + first_tag)
 
 
 class Sharing(Protocol):
@@ -95,8 +96,8 @@ class Sharing(Protocol):
 
 
 class Producers:
-    """See the module. `marked`: the queues that have a mark of each. `duplicates`: messages that a queue did
-    not take again. `forgotten`: producers since the start."""
+    """See the module. `duplicates`: messages that a queue did not take again. `forgotten`: producers since
+    the start."""
 
     def __init__(self) -> None:
         self.most = MOST
@@ -104,7 +105,8 @@ class Producers:
         self.now = 0.0
         """On the broker's clock, as of this tick."""
         self.sessions: dict[Key, ProducerSession] = {}
-        self.marked: dict[Key, dict[Queue, None]] = {}
+        self._marked: dict[str, dict[str, Queue | dict[Queue, None]]] = {}
+        """By virtual host and id: the queue, or queues, that have a mark."""
         self.duplicates = self.forgotten = 0
         self.told: Callable[[str], None] = lambda sentence: None
         """Writes a line to the log."""
@@ -155,8 +157,8 @@ class Producers:
             raise AccessRefused(
                 f"producer '{name}' has a newer process (epoch {known.epoch}; this is {claim.epoch})"
             )
-        queues = self.marked.get(key)
-        highest = max([queue.marks[name].last for queue in queues]) if queues else 0
+        queues = self.queues_of(*key)
+        highest = max([last_of(queue.marks[name]) for queue in queues], default=0)
         if queues and claim.next <= highest - WINDOW:
             raise PreconditionFailed(
                 f"producer '{name}' goes on with number {claim.next}, but has had {highest}: at most "
@@ -208,14 +210,31 @@ class Producers:
         name, _, first = numbering
         mark = queue.marks.get(name)
         if mark is None:
-            self.marked.setdefault((queue.vhost, name), {})[queue] = None
+            self._index(queue, name)
         queue.marks[name] = noted(mark, first, count, stored=stored)
+
+    def queues_of(self, vhost: str, name: str) -> Collection[Queue]:
+        """The queues that have a mark of a producer."""
+        found = self._marked.get(vhost, {}).get(name)
+        if found is None:
+            return ()
+        return found if isinstance(found, dict) else (found,)
+
+    def _index(self, queue: Queue, name: str) -> None:
+        marked = self._marked.setdefault(queue.vhost, {})
+        found = marked.get(name)
+        if isinstance(found, dict):
+            found[queue] = None
+        elif found is None:
+            marked[name] = queue
+        elif found is not queue:
+            marked[name] = {found: None, queue: None}
 
     def set_marks(self, queue: Queue, marks: Marks) -> None:
         """Replace what is known of one queue."""
         self._unmark(queue, queue.marks.keys() - marks.keys())
         for name in marks:
-            self.marked.setdefault((queue.vhost, name), {})[queue] = None
+            self._index(queue, name)
         queue.marks = dict(marks)
 
     def queue_gone(self, queue: Queue) -> None:
@@ -223,15 +242,20 @@ class Producers:
         queue.marks = {}
 
     def _unmark(self, queue: Queue, names: Iterable[str]) -> None:
+        marked = self._marked.get(queue.vhost, {})
         for name in names:
-            queues = self.marked.get((queue.vhost, name), {})
-            queues.pop(queue, None)
-            if not queues:
-                self.marked.pop((queue.vhost, name), None)
+            found = marked.get(name)
+            if isinstance(found, dict):
+                found.pop(queue, None)
+            if not found or found is queue:
+                marked.pop(name, None)
+        if not marked:
+            self._marked.pop(queue.vhost, None)
 
     def drop(self, vhost: str, name: str) -> None:
         """The producer is forgotten."""
         self.sessions.pop((vhost, name), None)
         self._idle.pop((vhost, name), None)
-        for queue in self.marked.pop((vhost, name), {}):
+        for queue in list(self.queues_of(vhost, name)):
             queue.marks.pop(name, None)
+            self._unmark(queue, (name,))

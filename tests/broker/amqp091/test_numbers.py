@@ -89,7 +89,7 @@ def test_a_queue_that_is_made_again_starts_afresh() -> None:
     setup.call(1, "queue.declare", queue="q")
     send(producer(world), b"1", exchange="", key="q")
     assert bodies(world, "q") == [b"1"]
-    assert list(map(len, world.vhost.shared.producers.marked.values())) == [1]
+    assert list(world.vhost.shared.producers.queues_of("/", "shop")) == [world.vhost.queues["q"]]
 
 
 def test_a_transaction_marks_at_its_commit() -> None:
@@ -188,7 +188,7 @@ def test_producers_beyond_the_limit_are_forgotten_the_idlest_first() -> None:
     second.connection.lost(world.now)
     producer(world, "third")
     assert {name for _, name in world.vhost.shared.directory.producers} == {"second", "third"}
-    assert producers.forgotten == 1 and not producers.marked
+    assert producers.forgotten == 1 and not producers.queues_of("/", "first")
     assert send(producer(world, "first"), b"1") == ["basic.ack"]
     assert bodies(world, "q") == [b"1", b"1"], "it had been forgotten"
 
@@ -201,7 +201,8 @@ def test_a_producer_that_was_idle_for_its_time_is_forgotten() -> None:
     send(client, b"1")
     client.connection.lost(world.now)
     world.pass_time(59)
-    assert producers.marked
+    assert producers.queues_of("/", "shop")
     world.pass_time(2)
-    assert {name for _, name in world.vhost.shared.directory.producers} == {"other"} and not producers.marked
+    assert {name for _, name in world.vhost.shared.directory.producers} == {"other"}
+    assert not producers.queues_of("/", "shop")
     assert send(other, b"2") == ["basic.ack"]

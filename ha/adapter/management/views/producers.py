@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.model.history.marks import last_of
 from ha.adapter.management.views.view import Row, RowTable, View
 
 
@@ -11,12 +12,12 @@ def producers(view: View) -> list[Row]:
     found: list[Row] = []
     for key, known in vhosts.directory.producers.items():
         vhost, name = key
-        queues = vhosts.producers.marked.get(key, {})
+        queues = vhosts.producers.queues_of(*key)
         found.append(
             {
                 "vhost": vhost, "name": name, "user": known.user, "epoch": known.epoch,
                 "connected": key in vhosts.producers.sessions,
-                "last_number": max((queue.marks[name].last for queue in queues), default=0),
+                "last_number": max((last_of(queue.marks[name]) for queue in queues), default=0),
                 "queues": len(queues),
             }
         )  # fmt: skip
