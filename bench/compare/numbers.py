@@ -123,7 +123,7 @@ def marks() -> str:
 
 
 def octets_of_mark(producers: int, queues: int) -> float:
-    """Mean octets, with its places in the tables. Each producer sends 50 runs of 20 messages to each queue."""
+    """Mean octets, with its places in the tables. Each producer sends 50 runs of 20 to each queue."""
     made = iter(range(1, 1 << 30))
     vhosts = VirtualHosts(Hooks(), History(), lambda: next(made).to_bytes(16, "big"))
     vhosts.activate(1)

@@ -1,7 +1,8 @@
 """Feeding: the consumer of a link queue. Owner: LinkQueues, or PushQueue.
 
-Messages are paged, limited, dated and handed out as to any consumer. What was handed out and not yet taken
-goes back to its place when the link ends.
+Messages are paged, limited, dated and handed out as to any consumer. They leave this node only once they
+could be confirmed: otherwise another node might get one that no failover of this one finds again. What was
+handed out and not yet taken goes back to its place when the link ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from broker.model.history.records import Entry, MessageId, id_of
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.message_run import group_runs
 from broker.model.queue.requeueing import DeliveredBatch
+from broker.model.queue.until_confirmed import UntilConfirmed
 from broker.model.routing.node_routes import NODES
 from broker.model.values import Reason
 from broker.model.vhost.links import with_global_reply
@@ -23,6 +25,7 @@ from ha.core.errors import LinkError
 from ha.core.federation.offers import NOTHING, Handed
 
 if TYPE_CHECKING:
+    from broker.model.history.completion import Completion
     from broker.model.history.records import Envelope
     from broker.model.queue.queue import Queue
     from broker.model.routing.exchange import Exchange
@@ -43,7 +46,7 @@ class Feeding:
 
     def __init__(
         self, vhost: VirtualHost, queue: Queue, exchange: Exchange, client: str, me: Publisher,
-        node: str = "",
+        completion: Completion, node: str = "",
     ) -> None:  # fmt: skip
         self.vhost = vhost
         self.queue = queue
@@ -61,6 +64,7 @@ class Feeding:
         self._mean = MEAN_FIRST
         self._taken: MessageId = (0, 0)
         self._withholding = Withholding(me)
+        self._unconfirmed = UntilConfirmed(queue, completion)
 
     def credit(self, consumer: Consumer) -> int:
         room = min(SHARE, WINDOW - self.octets)
@@ -144,8 +148,8 @@ class Feeding:
         return raw if envelope.path else with_global_reply(self.vhost, raw)
 
     def read(self) -> Handed:
-        """What was handed out in this tick."""
-        fresh, ahead, behind = self._withholding.divide(self._handed_out())
+        """What was handed out, and may go now. Called after the flush of each tick."""
+        fresh, ahead, behind = self._withholding.divide(self._confirmed())
         if not fresh and not behind:
             return NOTHING
         runs = group_runs(self.queue.uuid, self._sent(fresh)) if fresh else []
@@ -153,7 +157,15 @@ class Feeding:
 
     def entries(self) -> list[Entry]:
         """The same, as it is."""
-        return self._sent(self._handed_out())
+        return self._sent(self._confirmed())
+
+    def _confirmed(self) -> list[Entry]:
+        if fresh := self._handed_out():
+            self._unconfirmed.add(fresh)
+        found = self._unconfirmed.take() if self._unconfirmed.count else []
+        if found and id_of(found[0]) <= self._taken:  # it was let go of since
+            return [entry for entry in found if id_of(entry) > self._taken]
+        return found
 
     def _handed_out(self) -> list[Entry]:
         """What the other broker has already, because the word of it was lost, or because it came through it,

@@ -103,8 +103,9 @@ class LinkQueues:
         limit(vhost, queue, limits)
         exchange = vhost.exchanges[queue.name.removeprefix("amq.link.").rpartition("@")[0]]
         feeding = self._feeding[uuid] = Feeding(
-            vhost, queue, exchange, queue.name.rpartition("@")[2], publisher(self._node)
-        )
+            vhost, queue, exchange, queue.name.rpartition("@")[2], publisher(self._node),
+            self._node.broker.completion,
+        )  # fmt: skip
         self._interest[uuid].begin()
         feeding.taken(taken)
         feeding.begin()

@@ -137,7 +137,10 @@ class PushQueue:
         if self._interest is not None:
             self._interest.begin()
         if queue is not None and exchange is not None:
-            self._feeding = Feeding(self._vhost, queue, exchange, node, publisher(self._node), node)
+            completion = self._node.broker.completion
+            self._feeding = Feeding(
+                self._vhost, queue, exchange, node, publisher(self._node), completion, node
+            )
             self._feeding.begin()
             note_link(self._node, node, queue.uuid)
         self._found()

@@ -147,6 +147,51 @@ def test_the_upstream_keeps_what_only_a_primary_that_dies_has() -> None:
     net.until(lambda: net.waiting("hub", "leaf") == 0)
 
 
+@pytest.mark.parametrize("way", ["takes", "is given"])
+def test_what_only_a_primary_that_dies_has_goes_to_no_other_node(way: str) -> None:
+    """Its publisher sends it again to the new primary, since it has no confirm."""
+    net = Net(hub=2, leaf=1)
+    net.up()
+    net.exchange("hub", "leaf")
+    net.queue("leaf", "q", "a.*")
+    if way == "takes":
+        net.federate("leaf", "hub")
+        net.runs("leaf", "hub")
+    else:
+        net.federate("hub", "leaf", consume_mode="none", forward_mode="all")
+        net.runs("hub", "leaf")
+    net.send("hub", "a.b", "1", persistent=False)
+    net.gets("leaf", "q", "1")
+    first, second = net.nodes["hub"]
+    net.hold(second, first)
+    net.hold(first, second)
+    net.send("hub", "a.b", "23")
+    net.send("hub", "a.b", "4", persistent=False)
+    net.run(0.2)
+    assert net.content("leaf", "q") == "1"
+    net.kill(first)
+    net.heal()
+    net.run(0.1)
+    assert net.ask(second, "promote")["ok"]
+    net.send("hub", "a.b", "234")
+    net.gets("leaf", "q", "1234")
+
+
+def test_a_link_that_breaks_gives_back_what_no_backup_has_yet() -> None:
+    net = joined(hub=2, leaf=1)
+    first, second = net.nodes["hub"]
+    net.hold(second, first)
+    net.send("hub", "a.b", "12")
+    net.run(0.1)
+    net.reset(first, net.nodes["leaf"][0])
+    net.run(0.2)
+    net.runs("leaf", "hub")
+    assert net.content("leaf", "q") == ""
+    net.heal()
+    net.gets("leaf", "q", "12")
+    net.until(lambda: net.waiting("hub", "leaf") == 0)
+
+
 def test_what_was_taken_before_the_line_broke_leaves_the_link_queue_without_another_message() -> None:
     """The word of it was lost. Nothing is sent again, and nothing waits for a newer message."""
     net = joined()
