@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from broker.hooks import Hooks
     from broker.memory_alarm import MemoryAlarm
     from broker.model.history.completion import Completion
+    from broker.model.queue.consumer import Consumer
     from broker.model.vhost.directory import Directory
     from broker.model.vhost.vhost import VirtualHost
     from broker.model.vhost.vhosts import VirtualHosts
@@ -67,7 +68,8 @@ class Holder(Protocol):
 
 
 class Services(Protocol):
-    """What a connection needs from its broker. `dirty`, `resuming`, `holding`, `sends`: see `Broker`."""
+    """What a connection needs from its broker. `dirty`, `resuming`, `holding`, `unconfirmed`, `sends`: see
+    `Broker`."""
 
     settings: BrokerSettings
     hooks: Hooks
@@ -81,6 +83,8 @@ class Services(Protocol):
     dirty: list[Connection]
     resuming: dict[Connection, None]
     holding: dict[Holder, None]
+    unconfirmed: dict[Consumer, Callable[[], bool]]
+    completion: Completion
     sends: int
     output_fenced: bool
     input_paused: bool

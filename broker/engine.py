@@ -25,6 +25,7 @@ from broker.hooks import Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.history.batch import BatchSink
 from broker.model.history.completion import Completion, Gate
+from broker.model.queue.consumer import Consumer
 from broker.model.queue.message_run import Overflow
 from broker.model.queue.removals import HAND, LOOKED, STEPS, WORK_AT_ONCE
 from broker.model.queue.requeueing import PIECE
@@ -124,6 +125,9 @@ class Broker:
         them, or their turn ended with input left."""
         self.holding: dict[Holder, None] = {}
         """Channels, and their AMQP 1.0 counterparts, with pending confirms or replies."""
+        self.unconfirmed: dict[Consumer, Callable[[], bool]] = {}
+        """Consumers that have asked for confirmed messages only, and whose messages wait. The function sends
+        those that may go, and returns whether others wait."""
         self.memory = MemoryAlarm(settings.memory_limit)
         self.disk = DiskAlarm(settings.disk_free_limit)
         self.paging = Paging(overflow)
@@ -234,6 +238,8 @@ class Broker:
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
+        if self.unconfirmed and not self.output_fenced and not self.input_paused:
+            self._deliver_confirmed()
         if self.paging.due(now) and self.paging.step(now, self.vhosts):
             for connection in list(self.connections):
                 connection.update_paused()
@@ -283,6 +289,11 @@ class Broker:
         for channel in done:
             if not channel.held:
                 self.holding.pop(channel, None)
+
+    def _deliver_confirmed(self) -> None:
+        for consumer, send in list(self.unconfirmed.items()):
+            if not send():
+                self.unconfirmed.pop(consumer, None)
 
     def timers(self, now: float) -> None:
         """Handle handshake limits, held handshakes, heartbeats and unanswered closes. Call `end_tick`

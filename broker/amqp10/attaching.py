@@ -13,6 +13,7 @@ from proton import Link, Receiver, Sender, Terminus
 from broker.amqp10.incoming import Incoming, IncomingHost
 from broker.amqp10.outgoing import PRIORITY, REPLICATION_ID, Outgoing, OutgoingHost
 from broker.authorization import demand, demand_queue, demand_topic
+from broker.model.queue.arguments import CONFIRMED_ONLY
 from broker.model.queue.link import is_link
 from broker.model.vhost.producers import claim_of
 from understudy.shared.amqp10.addresses import Address, of_queue, parse
@@ -90,15 +91,24 @@ def outgoing(links: LinksHost, link: Sender) -> Outgoing:
     link.rcv_settle_mode = link.remote_rcv_settle_mode
     told = link.remote_properties if isinstance(link.remote_properties, dict) else {}
     return Outgoing(
-        links, link, queue, settled=settled, wants_id=_wants_id(told.get(REPLICATION_ID)),
-        temporary=wanted.dynamic, priority=_priority(told.get(PRIORITY)), browses=browses,
+        links, link, queue, settled=settled, wants_id=_wants(told, REPLICATION_ID),
+        confirmed_only=_confirmed_only(told, settled=settled), temporary=wanted.dynamic,
+        priority=_priority(told.get(PRIORITY)), browses=browses,
     )  # fmt: skip
 
 
-def _wants_id(told: object) -> bool:
-    if told is None or isinstance(told, bool):
-        return told is True
-    raise Fault(INVALID_FIELD, f"{REPLICATION_ID} is not a boolean")
+def _wants(told: dict[object, object], name: str) -> bool:
+    value = told.get(name)
+    if value is None or isinstance(value, bool):
+        return value is True
+    raise Fault(INVALID_FIELD, f"{name} is not a boolean")
+
+
+def _confirmed_only(told: dict[object, object], *, settled: bool) -> bool:
+    wanted = _wants(told, CONFIRMED_ONLY)
+    if wanted and settled:
+        raise Fault(INVALID_FIELD, f"a link with {CONFIRMED_ONLY} takes no settled messages")
+    return wanted
 
 
 def _priority(told: object) -> int:

@@ -21,6 +21,7 @@ from broker.amqp10.deliveries import ACCEPTED, MODIFIED, REJECTED, RELEASED, Del
 from broker.model.history.records import Entry
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.requeueing import DeliveredBatch
+from broker.model.queue.until_confirmed import UntilConfirmed
 from broker.model.values import Need, Reason
 from understudy.shared.amqp10.conditions import DELETED, MESSAGE_SIZE, Fault
 
@@ -74,8 +75,8 @@ class Outgoing:
 
     __slots__ = (
         "_burst", "_draining", "_largest", "_links", "_most", "_number", "_numbers", "_open",
-        "_pointer", "_settling", "_staged", "_temporary", "_times", "_unacked", "_wants_id", "consumer",
-        "link", "queue",
+        "_pointer", "_settling", "_staged", "_temporary", "_times", "_unacked", "_unconfirmed",
+        "_wants_id", "consumer", "link", "queue",
     )  # fmt: skip
     __deletable__ = ("consumer",)
 
@@ -87,6 +88,7 @@ class Outgoing:
         *,
         settled: bool,
         wants_id: bool,
+        confirmed_only: bool,
         temporary: bool,
         priority: int = 0,
         browses: bool = False,
@@ -99,6 +101,9 @@ class Outgoing:
         )  # fmt: skip
         self.queue = queue
         self._wants_id = wants_id
+        completion = links.connection.broker.completion
+        self._unconfirmed = UntilConfirmed(queue, completion) if confirmed_only else None
+        """Messages taken from the queue that could not be confirmed yet; None: all are sent at once."""
         self._largest = link.remote_max_message_size
         """Maximum octets of a message that the client accepts; 0 for any."""
         self._temporary = temporary
@@ -161,10 +166,15 @@ class Outgoing:
         self._most = most = self._links.burst
         if self.consumer.no_ack:
             return min(deliveries.credit(self._pointer), most)
-        may = min(UNSETTLED_MAX - self._unsettled, self._links.unsettled_room)
+        waiting = self._waiting
+        may = min(UNSETTLED_MAX - self._unsettled, self._links.unsettled_room) - waiting
         if may <= 0:
             self._links.starving[self] = None
-        return min(deliveries.credit(self._pointer), most, max(0, may))
+        return min(deliveries.credit(self._pointer) - waiting, most, max(0, may))
+
+    @property
+    def _waiting(self) -> int:
+        return self._unconfirmed.count if self._unconfirmed is not None else 0
 
     @property
     def _unsettled(self) -> int:
@@ -192,8 +202,21 @@ class Outgoing:
         if len(entries) >= self._most:
             self._burst = True
             self._wait_turn()
+        if self._unconfirmed is not None:
+            self._unconfirmed.add(entries)
+            self._links.connection.broker.unconfirmed[consumer] = self._send_confirmed
+            return
         self._staged += entries
         self._links.connection.later(self._send_staged)
+
+    def _send_confirmed(self) -> bool:
+        """Send what could be confirmed by now. Returns whether more waits."""
+        if self._unconfirmed is None or not (entries := self._unconfirmed.take()):
+            return bool(self._waiting)
+        self._staged += entries
+        self.flow()
+        self._links.connection.sent(0)
+        return bool(self._waiting)
 
     def _send_staged(self) -> None:
         broker = self._links.connection.broker
@@ -351,7 +374,9 @@ class Outgoing:
         """For drain: everything deliverable is delivered, so give back the remaining credit. Messages without
         room come first."""
         self._draining = False
-        if not self._links.serves(self) or not deliveries.draining(self._pointer) or self._staged:
+        if not self._links.serves(self) or not deliveries.draining(self._pointer):
+            return
+        if self._staged or self._waiting:
             return
         queue = self.queue
         if queue.returning is not None and deliveries.credit(self._pointer):
@@ -408,6 +433,8 @@ class Outgoing:
             # After a batch that failed midway, some are in both.
             known = {(envelope.epoch, sequence) for sequence, envelope, _ in entries}
             unsent = [entry for entry in self._staged if (entry[1].epoch, entry[0]) not in known]
+        if self._unconfirmed is not None:
+            unsent += self._unconfirmed.clear()
         self._forget()
         return entries, unsent
 
@@ -427,6 +454,8 @@ class Outgoing:
     def _forget(self) -> None:
         self._links.unsettled -= self._unsettled
         self._unacked, self._staged = {}, []
+        if self._unconfirmed is not None:
+            self._unconfirmed.clear()
         self._settling.clear()
         self._numbers.clear()
 

@@ -89,6 +89,13 @@ class Need(enum.IntEnum):
     """Every gate has the batch on disk."""
 
 
+def need_of(scope: Scope) -> Need:
+    """What a reply must wait for after a change with `scope`."""
+    if scope & Scope.STORE:
+        return Need.DURABLE
+    return Need.APPLIED if scope & Scope.LINK else Need.NONE
+
+
 CONFIRM_LEVELS = {"all-disks": Need.DURABLE, "primary-disk": Need.OWN_DISK, "all-memory": Need.MEMORY}
 """What the confirm of a persistent message may wait for, by name, the strictest first."""
 LEVEL_NAMES = {need: name for name, need in CONFIRM_LEVELS.items()}

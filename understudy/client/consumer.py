@@ -22,6 +22,7 @@ from understudy.client.brokers import Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
 from understudy.client.failover import LOST, Failover, declare_all
 from understudy.client.ledgers import ID_HEADER, ReplicationId, parse_replication_id
+from understudy.client.once import asked_of_brokers
 from understudy.client.processed import Processed
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
@@ -122,8 +123,9 @@ class Consumer(ConsumerBase[Delivery]):
         if self._prefetch:
             channel.basic_qos(0, self._prefetch, False)
         channel.basic_consume(
-            self.queue, callback=self._delivered, on_cancel=self._on_cancel, arguments={ID_HEADER: True}
-        )
+            self.queue, callback=self._delivered, on_cancel=self._on_cancel,
+            arguments=dict.fromkeys(asked_of_brokers(exactly_once=self._once is not None), True),
+        )  # fmt: skip
         return channel
 
     def _wait_for_input(self, timeout: float) -> None:

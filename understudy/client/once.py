@@ -13,9 +13,17 @@ import os
 from typing import Any
 from urllib.parse import quote
 
-from understudy.client.ledgers import ReplicationId
+from understudy.client.ledgers import ID_HEADER, ReplicationId
 from understudy.client.numbering import NotExactlyOnce
 from understudy.client.processed import Processed, ProcessedFile
+
+CONFIRMED_ONLY = "x-confirmed-only"
+
+
+def asked_of_brokers(*, exactly_once: bool) -> tuple[str, ...]:
+    """Consumer arguments, or link properties, that are true. With `exactly_once` no message comes that a
+    failover may give another id."""
+    return (ID_HEADER, CONFIRMED_ONLY) if exactly_once else (ID_HEADER,)
 
 
 class Once:

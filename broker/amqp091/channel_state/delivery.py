@@ -16,10 +16,12 @@ from broker.amqp091.codec.frames import METHOD, tag_bytes
 from broker.amqp091.codec.properties import with_header, without_bcc
 from broker.amqp091.codec.served_frames import served_frames
 from broker.model.history.records import Entry, Envelope
-from broker.model.queue.arguments import BROWSE, REPLICATION_ID, priority_of
+from broker.model.queue.arguments import BROWSE, CONFIRMED_ONLY, REPLICATION_ID, priority_of
 from broker.model.queue.consumer import Consumer, DeliverySink
+from broker.model.queue.until_confirmed import UntilConfirmed
 
 if TYPE_CHECKING:
+    from broker.model.history.completion import Completion
     from broker.model.queue.queue import Queue
     from broker.model.queue.returns import Returns
 
@@ -37,12 +39,12 @@ class ServedConsumer(Consumer):
 
     __slots__ = (
         "_prefixes", "_start", "arguments", "in_flight", "limit", "queue", "redelivered", "started",
-        "wants_id",
+        "unconfirmed", "wants_id",
     )  # fmt: skip
 
     def __init__(
         self, queue: Queue, tag: str, sink: DeliverySink, channel: int, *, limit: int, no_ack: bool,
-        exclusive: bool, arguments: Mapping[str, object],
+        exclusive: bool, arguments: Mapping[str, object], completion: Completion,
     ) -> None:  # fmt: skip
         priority = priority_of(arguments)
         browses = arguments.get(BROWSE) is True
@@ -59,6 +61,9 @@ class ServedConsumer(Consumer):
         self.started = False
         """Consume-Ok was sent, so deliveries may follow."""
         self.wants_id = arguments.get(REPLICATION_ID) is True
+        only = arguments.get(CONFIRMED_ONLY) is True
+        self.unconfirmed = UntilConfirmed(queue, completion) if only else None
+        """What it has not been sent, because that could not be confirmed yet; None: it gets all at once."""
         name = tag.encode()
         self._start = (
             b"%c%b" % (METHOD, channel.to_bytes(2, "big")),

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.amqp091.codec.frames import FRAME_END
 from broker.model.history.records import Entry
-from broker.model.routing.publish_route import need_of
-from broker.model.values import Need, Scope
+from broker.model.values import Need, Scope, need_of
 
 if TYPE_CHECKING:
     from broker.amqp091.channel_state.delivery import ServedConsumer

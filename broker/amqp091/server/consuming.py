@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from broker.amqp091.codec.served_frames import served_frames
 from broker.authorization import demand
 from broker.errors import NotAllowed, NotImplemented_, PreconditionFailed
 from broker.model.history.records import Entry
-from broker.model.queue.arguments import BROWSE, check_consumer_arguments
+from broker.model.queue.arguments import BROWSE, CONFIRMED_ONLY, check_consumer_arguments
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.direct_reply import PREFIX, REPLY_TO
 from broker.model.statistics import MOST_SHARES, Counts
@@ -117,10 +118,13 @@ class ChannelConsumers:
         check_consumer_arguments(arguments["arguments"], f"queue '{name}' in vhost '{vhost.name}'")
         if arguments["arguments"].get(BROWSE) and not arguments["no_ack"]:
             raise PreconditionFailed("a browsing consumer cannot acknowledge: it takes no messages")
+        if arguments["arguments"].get(CONFIRMED_ONLY) and arguments["no_ack"]:
+            raise PreconditionFailed(f"a consumer with {CONFIRMED_ONLY} has to acknowledge")
         queue = vhost.queues[name] if name != REPLY_TO else self._make_reply_queue(no_ack=arguments["no_ack"])
         consumer = ServedConsumer(
             queue, tag, self, self._number, limit=self._prefetch, no_ack=arguments["no_ack"],
             exclusive=arguments["exclusive"], arguments=arguments["arguments"],
+            completion=self._connection.broker.completion,
         )  # fmt: skip
         vhost.consume(queue, consumer)
         self.by_tag[tag] = consumer
@@ -167,6 +171,8 @@ class ChannelConsumers:
     def _unstage(self, consumer: ServedConsumer) -> None:
         """Requeue the messages staged for a cancelled consumer, or send them if it does not ack."""
         entries = self._staged.take_of(consumer)
+        if consumer.unconfirmed is not None:
+            entries += consumer.unconfirmed.clear()
         if not entries:
             return
         if consumer.no_ack:
@@ -191,6 +197,8 @@ class ChannelConsumers:
                 room = min(room, consumer.limit - consumer.in_flight)
             if self._limit:
                 room = min(room, self._limit - self._in_flight)
+            if consumer.unconfirmed is not None:
+                room = min(room, BURST - consumer.unconfirmed.count)
         return room
 
     def _fitting(self, queue: Queue) -> int:
@@ -213,9 +221,26 @@ class ChannelConsumers:
         if not consumer.no_ack:
             consumer.in_flight += count
             self._in_flight += count
+        if consumer.unconfirmed is not None:
+            consumer.unconfirmed.add(entries)
+            self._connection.broker.unconfirmed[consumer] = partial(self._send_confirmed, consumer)
+            return
         if count >= BURST:
             self._connection.choke()
         self._send_or_stage(consumer, entries)
+
+    def _send_confirmed(self, consumer: ServedConsumer) -> bool:
+        """Send what could be confirmed by now. Returns whether more waits."""
+        unconfirmed = consumer.unconfirmed
+        if unconfirmed is None or not (entries := unconfirmed.take()):
+            return bool(unconfirmed and unconfirmed.count)
+        if self._staged or self._gets_held or not self._flowing or self._connection.delivery_budget <= 0:
+            self._staged.batches.append((consumer, entries))
+            self._connection.choke()
+        else:
+            self._send_or_stage(consumer, entries)
+        consumer.queue.schedule()
+        return bool(unconfirmed.count)
 
     def _send_or_stage(self, consumer: ServedConsumer, entries: list[Entry]) -> None:
         count = fit(entries, self._connection.delivery_budget)
@@ -271,7 +296,10 @@ class ChannelConsumers:
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue is deleted: send basic.cancel to clients that support it. The queue calls this."""
+        assert isinstance(consumer, ServedConsumer)
         staged = self._staged.take_of(consumer)
+        if consumer.unconfirmed is not None:
+            staged += consumer.unconfirmed.clear()
         if not consumer.no_ack:
             self._in_flight -= len(staged)
         if self.by_tag.pop(consumer.tag, None) is None:
@@ -399,4 +427,7 @@ class ChannelConsumers:
         consumers, self.by_tag = self.by_tag, {}
         staged, self._staged = self._staged, Staged()
         unsent = [Run(0, entries, c.queue, c) for c, entries in staged.batches if not c.no_ack]
+        for consumer in consumers.values():
+            if consumer.unconfirmed is not None and (entries := consumer.unconfirmed.clear()):
+                unsent.append(Run(0, entries, consumer.queue, consumer))
         return list(consumers.values()), unsent

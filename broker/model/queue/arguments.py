@@ -200,6 +200,9 @@ GROUP, SHARED_GROUPS = "x-message-group", "x-message-group-shared"
 REPLICATION_ID = "x-replication-id"
 """Consumer argument that requests the header of the same name, with `<queue uuid hex>:<epoch>:<sequence>`."""
 
+CONFIRMED_ONLY = "x-confirmed-only"
+"""Consumer argument: messages come only once they could be confirmed (`until_confirmed`)."""
+
 QUEUE_TYPES = ("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue")
 """A quorum queue is accepted because queues of a pair are replicated. Streams are not supported."""
 
@@ -244,6 +247,7 @@ _OF_A_CONSUMER: Mapping[str, Callable[[object], str | None]] = {
     "x-cancel-on-ha-failover": _boolean,
     BROWSE: _boolean,
     REPLICATION_ID: _boolean,
+    CONFIRMED_ONLY: _boolean,
 }
 
 _STREAMS = frozenset(

@@ -10,13 +10,21 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from broker.model.routing.publish_route import need_of, need_of_confirm
-from broker.model.values import Need, Position
+from broker.model.values import Need, Position, Scope, need_of
 
 if TYPE_CHECKING:
     from broker.model.history.completion import Completion
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
+
+
+def need_of_confirm(queue: Queue) -> Need:
+    """What the confirm of a persistent message waits for. A level below `all-disks` is for what backups hold,
+    too."""
+    need = need_of(queue.content_scope)
+    if need is not Need.DURABLE or not queue.content_scope & Scope.LINK:
+        return need
+    return queue.rules.confirm or queue.history.confirm
 
 
 class UntilConfirmed:

@@ -8,27 +8,12 @@ from typing import TYPE_CHECKING
 from broker.model.queue.arguments import OverflowRule
 from broker.model.queue.delays.delay_queue import is_delay
 from broker.model.queue.link import is_link
+from broker.model.queue.until_confirmed import need_of_confirm
 from broker.model.statistics import Counts
-from broker.model.values import Need, Scope
+from broker.model.values import Need, Scope, need_of
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
-
-
-def need_of(scope: Scope) -> Need:
-    """What a reply must wait for after a change with `scope`."""
-    if scope & Scope.STORE:
-        return Need.DURABLE
-    return Need.APPLIED if scope & Scope.LINK else Need.NONE
-
-
-def need_of_confirm(queue: Queue) -> Need:
-    """What the confirm of a persistent message waits for. A level below `all-disks` is for what backups hold,
-    too."""
-    need = need_of(queue.content_scope)
-    if need is not Need.DURABLE or not queue.content_scope & Scope.LINK:
-        return need
-    return queue.rules.confirm or queue.history.confirm
 
 
 _NOWHERE = Counts()

@@ -38,8 +38,7 @@ from broker.model.routing.exchange import (
     check_exchange_arguments,
 )
 from broker.model.routing.node_routes import NODES
-from broker.model.routing.publish_route import need_of
-from broker.model.values import REPLICATE, ExchangeType, Need, Reason, Scope
+from broker.model.values import REPLICATE, ExchangeType, Need, Reason, Scope, need_of
 from broker.model.vhost.directory import VHOST_LIMITS
 from broker.model.vhost.policies import apply_to_new
 from broker.model.vhost.shared import Shared

@@ -475,6 +475,36 @@ def test_the_replication_id_is_sent_on_request() -> None:
     assert wrong.remote_condition.name == "amqp:invalid-field"
 
 
+def test_a_link_for_confirmed_messages_gets_them_once_all_gates_have_them() -> None:
+    world = world10()
+    _filled(world)
+    gate = ManualGate()
+    world.broker.gates.append(gate)
+    gate.applied = gate.durable = world.vhost.history.position
+    talker, other = Talker(world), Talker(world)
+    only = {symbol("x-confirmed-only"): True}
+    link = talker.receiver("q", credit=2, properties=only)
+    sender = other.sender("q")
+    other.send(sender, Message(body=b"1", durable=True), Message(body=b"2", durable=True))
+    assert talker.received(link) == []
+    link.drain(0)
+    talker.turn()
+    assert link.credit == 2, "credit comes back behind the messages"
+    gate.applied = gate.durable = world.vhost.history.position
+    talker.turn()
+    assert [bytes(message.body) for _, message in talker.received(link)] == [b"1", b"2"]
+    link.flow(5)
+    other.send(sender, Message(body=b"3", durable=True))
+    assert talker.received(link) == []
+    link.detach()
+    talker.turn()
+    assert world.vhost.queues["q"].message_count == 3
+    for name, told, settled in (("a", {symbol("x-confirmed-only"): 1}, False), ("b", only, True)):
+        wrong = talker.receiver("q", name=name, properties=told, **({"settled": True} if settled else {}))
+        talker.turn()
+        assert wrong.remote_condition.name == "amqp:invalid-field"
+
+
 def test_properties_of_0_9_1_and_the_time_that_is_left() -> None:
     world = world10()
     client = _filled(world)

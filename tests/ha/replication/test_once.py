@@ -96,3 +96,27 @@ def test_what_comes_again_because_the_failover_took_its_ack_is_skipped(tmp_path:
     assert pair.contents(b, "q") == ""
     billing.close()
     database.close()
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_what_only_a_primary_that_dies_has_is_not_delivered(tmp_path: Path, once: bool) -> None:
+    """To a consumer that processes a message once. Another one gets it early, and again with another id."""
+    pair = Pair()
+    a, b = pair.hosts
+    pair.up()
+    pair.declare(a, "q")
+    published(pair, a, "a")
+    more: dict[str, Any] = {"exactly_once": True, "processed": tmp_path / "ids.db"} if once else {}
+    billing = consumer(pair, "q", **more)
+    seen = said(deliveries(billing))
+    pair.hold(a, b)
+    pair.publish(a, "q", "b")
+    seen += said(deliveries(billing))
+    assert [text for text, _, _ in seen] == (["a"] if once else ["a", "b"])
+    succeed(pair, a, b)
+    published(pair, b, "b")
+    assert billing.receive() is None, "the connection is lost"
+    seen += said(deliveries(billing))
+    assert [text for text, _, _ in seen].count("b") == (1 if once else 2)
+    assert len({id_ for text, id_, _ in seen if text == "b"}) == (1 if once else 2)
+    billing.close()

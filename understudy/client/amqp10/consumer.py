@@ -27,6 +27,7 @@ from understudy.client.amqp10.wire import Lost, Refused, Wire, reason
 from understudy.client.brokers import CONNECT_TIMEOUT, Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
 from understudy.client.ledgers import ID_HEADER, ReplicationId, parse_replication_id
+from understudy.client.once import asked_of_brokers
 from understudy.client.processed import Processed
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 from understudy.shared.amqp10.addresses import of_queue, parse
@@ -124,7 +125,7 @@ class Consumer(ConsumerBase[Delivery]):
         link.target.address = self.name
         link.snd_settle_mode = Link.SND_UNSETTLED
         link.rcv_settle_mode = Link.RCV_FIRST
-        link.properties = {symbol(ID_HEADER): True}
+        link.properties = {symbol(key): True for key in asked_of_brokers(exactly_once=self._once is not None)}
         self._last_tag = 0
         self._attached = False
         link.open()

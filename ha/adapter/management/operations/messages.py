@@ -12,9 +12,8 @@ from broker.amqp10.conversion import as_0_9_1, is_stored
 from broker.authorization import demand, demand_copies, demand_topic
 from broker.errors import PreconditionFailed, ResourceError
 from broker.model.octets import as_octets, is_unicode
-from broker.model.routing.publish_route import need_of
 from broker.model.statistics import AMQP091
-from broker.model.values import Need, Reason
+from broker.model.values import Need, Reason, need_of
 from broker.model.vhost.turns import publish_in_turns
 from broker.model.vhost.windows import first_fault
 from ha.adapter.management.definitions_view import to_json

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from broker.authorization import demand
 from broker.errors import NotFound, PreconditionFailed
 from broker.model.queue.arguments import OverflowRule
-from broker.model.routing.publish_route import PublishRoute, need_of
-from broker.model.values import Need, Reason
+from broker.model.routing.publish_route import PublishRoute
+from broker.model.values import Need, Reason, need_of
 from ha.adapter.management.operations.asker import asker_of
 from ha.adapter.management.operations.outcome import WAIT, Outcome, once_returned
 

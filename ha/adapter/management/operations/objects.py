@@ -8,8 +8,7 @@ from broker.authorization import demand, demand_exchange, demand_queue, demand_t
 from broker.errors import NotFound
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import Binding, Exchange
-from broker.model.routing.publish_route import need_of
-from broker.model.values import ExchangeType
+from broker.model.values import ExchangeType, need_of
 from ha.adapter.management.operations.asker import Asker, asker_of
 from ha.adapter.management.operations.binding_key import properties_key, with_name
 from ha.adapter.management.operations.outcome import (

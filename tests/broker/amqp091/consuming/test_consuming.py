@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker.amqp091.codec.frames import METHOD, NACK, body_of, frame
@@ -9,7 +11,7 @@ from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.properties import headers_of
 from broker.model.history.records import Entry
 from broker.model.queue.queue import Queue
-from tests.broker.amqp091.wire import Raw, World, content, message
+from tests.broker.amqp091.wire import ManualGate, Raw, World, content, message
 from tests.builds import PURE_ONLY
 
 
@@ -198,6 +200,48 @@ def test_the_replication_id_is_added_where_asked_for() -> None:
     refused = client.call(1, "basic.consume", queue="q", arguments={"x-replication-id": "yes"})
     assert refused["reply_code"] == 406
     assert "invalid arg 'x-replication-id' for queue 'q' in vhost '/'" in refused["reply_text"]
+
+
+def test_a_consumer_of_confirmed_messages_gets_them_once_all_gates_have_them() -> None:
+    world = World()
+    publisher = world.open()
+    publisher.call(1, "queue.declare", queue="q", durable=True)
+    client = world.open()
+    client.call(1, "basic.qos", prefetch_count=3)
+    client.call(1, "basic.consume", queue="q", consumer_tag="c", arguments={"x-confirmed-only": True})
+    gate = ManualGate()
+    world.broker.gates.append(gate)
+    gate.applied = gate.durable = world.vhost.history.position
+    for body in b"1", b"2":
+        publisher.publish(1, body, routing_key="q", properties=b"\x10\x00\x02")
+    assert client.read() == [] and world.vhost.queues["q"].unacked_count == 2
+    gate.applied = world.vhost.history.position
+    world.tick()
+    assert client.read() == [], "they are for the disk"
+    gate.durable = world.vhost.history.position
+    world.tick()
+    assert [s.body for s in client.read() if s.name == "basic.deliver"] == [b"1", b"2"]
+    publisher.publish(1, b"3", routing_key="q", properties=b"\x10\x00\x02")
+    assert client.names() == []
+    client.call(1, "basic.cancel", consumer_tag="c")
+    assert world.vhost.queues["q"].message_count == 1, "what had waited is ready for another one"
+    client.call(1, "basic.consume", queue="q", consumer_tag="c", arguments={"x-confirmed-only": True})
+    client.connection.lost(world.now)
+    world.tick()
+    assert world.vhost.queues["q"].message_count == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "no_ack", "text"),
+    [
+        ({"x-confirmed-only": 1}, False, "invalid arg 'x-confirmed-only' for queue 'q' in vhost '/'"),
+        ({"x-confirmed-only": True}, True, "a consumer with x-confirmed-only has to acknowledge"),
+    ],
+)
+def test_a_wrong_wish_for_confirmed_messages(arguments: dict[str, Any], no_ack: bool, text: str) -> None:
+    client = _queue(World())
+    refused = client.call(1, "basic.consume", queue="q", no_ack=no_ack, arguments=arguments)
+    assert refused["reply_code"] == 406 and text in refused["reply_text"]
 
 
 def test_a_paused_reader_gets_its_budget_and_later_the_rest() -> None:
