@@ -10,6 +10,7 @@ import pytest
 from broker.errors import InternalError
 from broker.model.history.records import EnqueueRun, MessageId
 from broker.model.queue.link_ids import LinkNumbers
+from broker.model.queue.until_confirmed import UntilConfirmed
 from broker.model.values import Need
 from broker.model.vhost.links import Interest, behind, forgo
 from broker.model.vhost.vhost import VirtualHost
@@ -213,6 +214,11 @@ def a_way_stands_by_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ways, "_release", lambda self, way, node: None)
 
 
+def before_it_could_be_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """A message goes to other nodes at once, though this one may lose it."""
+    patch.setattr(UntilConfirmed, "take", UntilConfirmed.clear)
+
+
 def two_ways(links: list[tuple[str, str]]) -> None:
     test_nets.test_what_comes_by_several_ways_comes_once_and_in_order(links)
 
@@ -241,6 +247,10 @@ def random_faults() -> None:
     [
         (cursor_a_batch_late, random_faults),
         (taken_before_it_is_durable, test_hop.test_the_upstream_keeps_what_only_a_primary_that_dies_has),
+        (
+            before_it_could_be_confirmed,
+            lambda: test_hop.test_what_only_a_primary_that_dies_has_goes_to_no_other_node("takes"),
+        ),
         (no_cursor, lambda: test_push.test_a_line_breaks_before_that_primary_dies("pull")),
         (taken_while_draining, random_faults),
         (not_on_the_path, lambda: test_nets.test_each_node_gets_what_it_wants_once(test_nets.BOTH)),

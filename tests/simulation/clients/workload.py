@@ -201,6 +201,7 @@ class Consumer(Actor):
         self.requeues, self.rejects = plan.requeues, plan.rejects
         self.frame_max, self.heartbeat = plan.frame_max, plan.heartbeat
         self.restless = plan.restless
+        self.arguments = {"x-confirmed-only": True} if plan.confirmed_only else {}
         self.unacked: dict[int, Message] = {}
         self.subscription: Subscription | None = None
         self._tag = self.name
@@ -219,7 +220,8 @@ class Consumer(Actor):
         if self.prefetch or self._subscribed:
             session.call("basic.qos", lambda *_: None, count=self.prefetch)
         self._turns[self._tag] = turn = Turn(self._tag, session, self.clock.now)
-        session.call("basic.consume", partial(self._consuming, turn), queue=self.queue, tag=self._tag)
+        asked = partial(self._consuming, turn)
+        session.call("basic.consume", asked, queue=self.queue, tag=self._tag, args=self.arguments)
 
     def _consuming(self, turn: Turn, *_: object) -> None:
         turn.known_at = self.clock.now

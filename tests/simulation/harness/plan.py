@@ -201,6 +201,8 @@ class ConsumerPlan:
     restless: float = 0.0
     """Chance, at each settling, to cancel and to consume again with another prefetch."""
     cut_every: float = 0.0
+    confirmed_only: bool = False
+    """It asks for `x-confirmed-only`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +369,10 @@ def draw_plan(seed: int) -> Plan:
         grants=rng.choice(((3, 8, 20), (5, 10, 40), (1, 5, 60))),
         topology=topology,
         publishers=tuple(replace(p, cut_every=apart) for p in publishers),
-        consumers=tuple(replace(c, cut_every=apart) for c in consumers),
+        consumers=tuple(
+            replace(c, cut_every=apart, confirmed_only=Random(f"{seed}/{c.name}/only").random() < 0.25)
+            for c in consumers
+        ),
         churners=tuple(replace(k, cut_every=apart) for k in churners),
         pollers=tuple(replace(p, cut_every=apart) for p in pollers),
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),

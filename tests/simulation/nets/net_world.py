@@ -165,9 +165,12 @@ class NetWorld:
         for sender in senders:
             sender.stop()
         self._until(QUIET_LIMIT, lambda: not self._open(), "the net to be quiet", self._open)
+        had = {name: set(site.got()) for name, site in self.sites.items()}
         for site in self.sites.values():
             self._check(site, got := site.got())
             self.forwarded += sum(name != site.name for name, _, _ in got)
+            if early := [sent for sent in got if not self.sites[sent[0]].lossy and sent not in had[sent[0]]]:
+                raise BrokenNet(f"{self}: {site.name} has what was lost where it was sent: {early[:5]}")
         before = [(site.got(), site.waiting()) for site in self.sites.values()]
         self.clock.run(self.clock.now + STILL)
         if before != [(site.got(), site.waiting()) for site in self.sites.values()]:

@@ -11,7 +11,7 @@ from tests.simulation.nets.runner import run_net
 SAMPLE, QUICK = (3, 4, 5), 14
 """Seeds that take seconds, of three and four sites; others take a minute."""
 HOUR, LONG = 3600.0, 11
-DOUBLES = 3
+DOUBLES, EARLY = 3, 5
 
 
 @pytest.mark.system
@@ -38,3 +38,10 @@ def test_a_line_that_is_down_for_an_hour_loses_nothing() -> None:
 def test_messages_that_come_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     test_mutants.no_cursor(monkeypatch)
     assert "twice" in run_net(DOUBLES).failure
+
+
+@PURE_ONLY
+@pytest.mark.system
+def test_messages_that_go_before_they_could_be_confirmed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    test_mutants.before_it_could_be_confirmed(monkeypatch)
+    assert "has what was lost where it was sent" in run_net(EARLY).failure
