@@ -170,7 +170,10 @@ class Outgoing:
         may = min(UNSETTLED_MAX - self._unsettled, self._links.unsettled_room) - waiting
         if may <= 0:
             self._links.starving[self] = None
-        return min(deliveries.credit(self._pointer) - waiting, most, max(0, may))
+        given = deliveries.credit(self._pointer)
+        if self._unconfirmed is not None:
+            given += given - waiting  # as much may wait beside it
+        return min(given, most, max(0, may))
 
     @property
     def _waiting(self) -> int:
@@ -211,12 +214,15 @@ class Outgoing:
 
     def _send_confirmed(self) -> bool:
         """Send what could be confirmed by now. Returns whether more waits."""
-        if self._unconfirmed is None or not (entries := self._unconfirmed.take()):
-            return bool(self._waiting)
+        if self._unconfirmed is None:
+            return False
+        room = deliveries.credit(self._pointer) - len(self._staged)
+        if not (entries := self._unconfirmed.take(room)):
+            return self._waiting > 0
         self._staged += entries
         self.flow()
         self._links.connection.sent(0)
-        return bool(self._waiting)
+        return self._waiting > 0
 
     def _send_staged(self) -> None:
         broker = self._links.connection.broker

@@ -125,7 +125,7 @@ def star(console: Console, options: StarOptions, *, keep: bool) -> None:
 def show_star(console: Console, outcome: StarOutcome) -> None:
     """Print the table, and what happened, in a few lines."""
     table = Table(title="each message, at each node", title_justify="left")
-    columns = ("", "due", "received", "lost", "doubled", "in doubt", "out of order", "p50 ms", "worst ms")
+    columns = ("", "due", "received", "lost", "doubled", "out of order", "p50 ms", "worst ms")
     for column in columns:
         table.add_column(column, justify="right" if column else "left")
     for flow in outcome.flows:
@@ -133,8 +133,7 @@ def show_star(console: Console, outcome: StarOutcome) -> None:
             flow.due,
             flow.received,
             flow.lost,
-            flow.twice - flow.doubtful,
-            flow.doubtful,
+            flow.twice,
             flow.disordered,
         )
         table.add_row(flow.what, *map(_count, (*numbers, flow.p50_ms, flow.worst_ms)))

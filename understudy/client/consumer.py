@@ -89,6 +89,7 @@ class Consumer(ConsumerBase[Delivery]):
         given_up: Callable[[], bool] = lambda: False,
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
         exactly_once: bool = False,
+        confirmed_only: bool = False,
         processed: str | os.PathLike[str] | Processed | None = None,
         **connection: Any,
     ) -> None:
@@ -101,6 +102,9 @@ class Consumer(ConsumerBase[Delivery]):
 
         `exactly_once`: skip messages that were processed before. `processed` remembers them: a file, which is
         `NAME.processed.db` in `ledger_dir` by default, or a `Processed`, such as an `OwnTransaction`.
+
+        `confirmed_only`: a message comes once its confirm could leave, so that no failover gives it another
+        id. `exactly_once` includes it.
         """
         if prefetch and prefetch < ack_every:
             raise ValueError("prefetch must be 0 or at least ack_every")
@@ -109,6 +113,7 @@ class Consumer(ConsumerBase[Delivery]):
             prefetch=prefetch, ack_every=ack_every, ack_interval=ack_interval, given_up=given_up,
             ledger_heartbeat=ledger_heartbeat, exactly_once=exactly_once, processed=processed,
         )  # fmt: skip
+        self._confirmed_only = exactly_once or confirmed_only
         self._declare = tuple(declare)
         self._unsettled: OrderedDict[int, Delivery] = OrderedDict()
         """Deliveries by tag, in order, that are neither acked nor rejected."""
@@ -124,7 +129,7 @@ class Consumer(ConsumerBase[Delivery]):
             channel.basic_qos(0, self._prefetch, False)
         channel.basic_consume(
             self.queue, callback=self._delivered, on_cancel=self._on_cancel,
-            arguments=dict.fromkeys(asked_of_brokers(exactly_once=self._once is not None), True),
+            arguments=dict.fromkeys(asked_of_brokers(confirmed_only=self._confirmed_only), True),
         )  # fmt: skip
         return channel
 

@@ -20,10 +20,9 @@ from understudy.client.processed import Processed, ProcessedFile
 CONFIRMED_ONLY = "x-confirmed-only"
 
 
-def asked_of_brokers(*, exactly_once: bool) -> tuple[str, ...]:
-    """Consumer arguments, or link properties, that are true. With `exactly_once` no message comes that a
-    failover may give another id."""
-    return (ID_HEADER, CONFIRMED_ONLY) if exactly_once else (ID_HEADER,)
+def asked_of_brokers(*, confirmed_only: bool) -> tuple[str, ...]:
+    """Consumer arguments, or link properties, that are true."""
+    return (ID_HEADER, CONFIRMED_ONLY) if confirmed_only else (ID_HEADER,)
 
 
 class Once:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,8 +24,6 @@ from understudy.demo.worker import Line, reporting
 BODY_BYTES = 256
 BURST = 25
 """Consecutive messages by one routing key."""
-EARLY = 1.0
-"""Seconds before the end of a connection."""
 _MOST_TOLD = 2000
 """Numbers in one answer."""
 _Exchange: Any = kombu.entity.Exchange  # kombu's own annotations are partial
@@ -79,23 +77,13 @@ def queue_of(exchange: str, name: str, wants: Sequence[str]) -> Any:
 
 class Books:
     """What a consumer has got. `seen`: by publisher, how often each number came without the flag
-    `redelivered`.
-
-    A primary delivers a message at once. What it delivered just before it died may be unknown to its backup.
-    The upstream then sends it again, and it comes from the new primary as a new message (`early`).
-    """
+    `redelivered`."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self.seen: dict[str, Counter[int]] = {name: Counter() for name in task.publishers}
         self.received = 0
-        self.redelivered = self.early = 0
-        self.disordered = 0
-        self._session = 0
-        self._latest: deque[tuple[float, str, int]] = deque()
-        """When each message came, of the last `EARLY` seconds of a connection."""
-        self._unsure: set[tuple[str, int]] = set()
-        """Those that were the latest of a connection that is lost."""
+        self.redelivered = self.disordered = 0
         self.delays: list[float] = []
         """Seconds on the way, of each."""
         self._last: dict[str, int] = {}
@@ -104,13 +92,8 @@ class Books:
         publisher, number, sent = bytes_of(delivery.body).split()[:3]
         name, at = publisher.decode(), int(number)
         seen = self.seen[name]
-        self._note(delivery.session, name, at)
         if delivery.redelivered and seen[at]:
             self.redelivered += 1
-            return
-        if seen[at] and (name, at) in self._unsure:
-            self._unsure.discard((name, at))
-            self.early += 1
             return
         if not seen[at]:
             self.received += 1
@@ -118,16 +101,6 @@ class Books:
             self._last[name] = max(at, self._last.get(name, -1))
             self.delays.append(time.time() - float(sent))
         seen[at] += 1
-
-    def _note(self, session: int, name: str, at: int) -> None:
-        if session != self._session:
-            self._session = session
-            self._unsure.update((each, number) for _, each, number in self._latest)
-            self._latest.clear()
-        now = time.monotonic()
-        self._latest.append((now, name, at))
-        while now - self._latest[0][0] > EARLY:
-            self._latest.popleft()
 
     def counts(self) -> dict[str, Any]:
         return {"received": self.received}
@@ -140,8 +113,7 @@ class Books:
         twice = {name: [n for n, times in seen.items() if times > 1] for name, seen in self.seen.items()}
         delays = sorted(self.delays)
         return {
-            "received": self.received, "redelivered": self.redelivered, "early": self.early,
-            "disordered": self.disordered,
+            "received": self.received, "redelivered": self.redelivered, "disordered": self.disordered,
             "lost": {name: numbers[:_MOST_TOLD] for name, numbers in lost.items()},
             "twice": {name: numbers[:_MOST_TOLD] for name, numbers in twice.items()},
             "p50_ms": 1000 * delays[len(delays) // 2] if delays else None,
@@ -154,38 +126,36 @@ def bytes_of(body: bytes | str) -> bytes:
 
 
 def publish(task: Task, line: Line) -> None:
-    """Publish at the rate, and wait for all confirms. `doubt`: first and last of each range that was
-    sent again."""
+    """Publish at the rate, and wait for all confirms."""
     declare = [exchange_of(task.exchange)]
-    publisher = Publisher(task.addresses, task.name, task.ledger_dir, declare=declare)
+    publisher = Publisher(task.addresses, task.name, task.ledger_dir, declare=declare, exactly_once=True)
     counts = publisher.counts
     publisher.connect()
     line.say("ready")
     while not line.go.wait(0.2):
         publisher.poll()
-    doubt: list[tuple[int, int]] = []
     with publisher, reporting(line, lambda: {"published": counts.published, "confirmed": counts.confirmed}):
-        began, resent = time.monotonic(), 0
+        began = time.monotonic()
         for number in range(task.messages):
             while (early := began + number / task.rate - time.monotonic()) > 0:
                 publisher.poll(early)
             body = f"{task.name} {number} {time.time():.6f} ".encode().ljust(BODY_BYTES, b".")
             publisher.publish(body, key_of(task.keys, number), task.exchange)
-            if counts.resent > resent:
-                doubt.append((number - (counts.resent - resent), number))
-                resent = counts.resent
         publisher.flush()
-        if counts.resent > resent:
-            doubt.append((task.messages - (counts.resent - resent), task.messages))
-    line.say(
-        "done", published=counts.published, confirmed=counts.confirmed, resent=counts.resent, doubt=doubt
+    line.say("done", published=counts.published, confirmed=counts.confirmed, resent=counts.resent)
+
+
+def consumer_of(task: Task, queue: Any) -> Consumer:
+    """It gets nothing that a failover takes back, and that comes again as another message."""
+    return Consumer(
+        task.addresses, task.queue, task.name, task.ledger_dir, declare=[queue], confirmed_only=True
     )
 
 
 def consume(task: Task, line: Line) -> None:
     """Consume the queue until told to stop."""
     queue = queue_of(task.exchange, task.queue, task.wants)
-    consumer = Consumer(task.addresses, task.queue, task.name, task.ledger_dir, declare=[queue])
+    consumer = consumer_of(task, queue)
     consumer.connect()
     line.say("ready")
     books = Books(task)
@@ -198,8 +168,8 @@ def consume(task: Task, line: Line) -> None:
 def serve(task: Task, line: Line) -> None:
     """Answer each request with its own body, to the queue that it names."""
     queue = queue_of(task.exchange, task.queue, task.wants)
-    publisher = Publisher(task.addresses, f"{task.name}-replies", task.ledger_dir)
-    consumer = Consumer(task.addresses, task.queue, task.name, task.ledger_dir, declare=[queue])
+    publisher = Publisher(task.addresses, f"{task.name}-replies", task.ledger_dir, exactly_once=True)
+    consumer = consumer_of(task, queue)
     publisher.connect()
     consumer.connect()
     line.say("ready")
@@ -212,10 +182,10 @@ def serve(task: Task, line: Line) -> None:
 def ask(task: Task, line: Line) -> None:
     """Send requests at the rate, and count the replies, until told to stop."""
     declare = [exchange_of(task.exchange)]
-    publisher = Publisher(task.addresses, f"{task.name}-requests", task.ledger_dir, declare=declare)
-    replies = Consumer(
-        task.addresses, task.queue, task.name, task.ledger_dir, declare=[_Queue(task.queue, durable=True)]
+    publisher = Publisher(
+        task.addresses, f"{task.name}-requests", task.ledger_dir, declare=declare, exactly_once=True
     )
+    replies = consumer_of(task, _Queue(task.queue, durable=True))
     publisher.connect()
     replies.connect()
     line.say("ready")

@@ -194,7 +194,9 @@ class ChannelConsumers:
             room = min(room, self._fitting(consumer.queue))
         else:
             if consumer.limit:
-                room = min(room, consumer.limit - consumer.in_flight)
+                # What cannot be confirmed yet waits beside the messages in flight.
+                limit = consumer.limit if consumer.unconfirmed is None else 2 * consumer.limit
+                room = min(room, limit - consumer.in_flight)
             if self._limit:
                 room = min(room, self._limit - self._in_flight)
             if consumer.unconfirmed is not None:
@@ -232,15 +234,18 @@ class ChannelConsumers:
     def _send_confirmed(self, consumer: ServedConsumer) -> bool:
         """Send what could be confirmed by now. Returns whether more waits."""
         unconfirmed = consumer.unconfirmed
-        if unconfirmed is None or not (entries := unconfirmed.take()):
-            return bool(unconfirmed and unconfirmed.count)
+        if unconfirmed is None:
+            return False
+        sent = consumer.in_flight - unconfirmed.count
+        if not (entries := unconfirmed.take(consumer.limit - sent if consumer.limit else BURST)):
+            return unconfirmed.count > 0
         if self._staged or self._gets_held or not self._flowing or self._connection.delivery_budget <= 0:
             self._staged.batches.append((consumer, entries))
             self._connection.choke()
         else:
             self._send_or_stage(consumer, entries)
         consumer.queue.schedule()
-        return bool(unconfirmed.count)
+        return unconfirmed.count > 0
 
     def _send_or_stage(self, consumer: ServedConsumer, entries: list[Entry]) -> None:
         count = fit(entries, self._connection.delivery_budget)

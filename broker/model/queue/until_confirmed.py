@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from broker.model.queue.consumer import UNLIMITED
 from broker.model.values import Need, Position, Scope, need_of
 
 if TYPE_CHECKING:
@@ -50,14 +51,19 @@ class UntilConfirmed:
         self._waiting.append((queue.history.position, need, entries))
         self.count += len(entries)
 
-    def take(self) -> list[Entry]:
-        """Those that may go now. Call it after the flush of each tick."""
+    def take(self, most: int = UNLIMITED) -> list[Entry]:
+        """Up to `most` of those that may go now. Call it after the flush of each tick."""
         ready: list[Entry] = []
-        while self._waiting:
+        while self._waiting and most > 0:
             position, need, entries = self._waiting[0]
             if need is not Need.NONE and not self._completion.reached(position, need):
                 break
-            self._waiting.popleft()
+            if len(entries) <= most:
+                self._waiting.popleft()
+            else:
+                self._waiting[0] = position, Need.NONE, entries[most:]
+                entries = entries[:most]
+            most -= len(entries)
             ready = ready + entries if ready else entries
         self.count -= len(ready)
         return ready

@@ -163,18 +163,5 @@ def test_a_consumer_of_the_star_knows_what_it_lost_got_twice_or_late() -> None:
     assert (result["received"], result["redelivered"], result["disordered"]) == (2 * BURST - 2, 1, 1)
 
 
-def test_what_a_dying_primary_delivered_early_may_come_again_once() -> None:
-    books = Books(Task("consumer", "desk", "", "orders", "", ["a"], wants=["a"], publishers={"t": 3}))
-    for number, session in ((0, 1), (1, 1), (1, 2), (2, 2), (0, 2), (0, 2)):
-        books.take(delivery(f"t {number} {time.time()}", session=session))
-    result = books.result()
-    assert (result["received"], result["early"], result["twice"], result["disordered"]) == (
-        3,
-        2,
-        {"t": [0]},
-        0,
-    )
-
-
-def delivery(body: str, *, redelivered: bool = False, session: int = 1) -> Delivery:
-    return Delivery(body.encode(), {}, redelivered, "prices", "a", 1, session, None)
+def delivery(body: str, *, redelivered: bool = False) -> Delivery:
+    return Delivery(body.encode(), {}, redelivered, "prices", "a", 1, 1, None)

@@ -85,6 +85,7 @@ class Consumer(ConsumerBase[Delivery]):
         given_up: Callable[[], bool] = lambda: False,
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
         exactly_once: bool = False,
+        confirmed_only: bool = False,
         processed: str | os.PathLike[str] | Processed | None = None,
         **connection: Any,
     ) -> None:
@@ -97,6 +98,9 @@ class Consumer(ConsumerBase[Delivery]):
 
         `exactly_once`: skip messages that were processed before. `processed` remembers them: a file, which is
         `NAME.processed.db` in `ledger_dir` by default, or a `Processed`, such as an `OwnTransaction`.
+
+        `confirmed_only`: a message comes once its confirm could leave, so that no failover gives it another
+        id. `exactly_once` includes it.
         """
         if prefetch < max(1, ack_every):
             raise ValueError("prefetch must be at least ack_every")
@@ -105,6 +109,7 @@ class Consumer(ConsumerBase[Delivery]):
             prefetch=prefetch, ack_every=ack_every, ack_interval=ack_interval, given_up=given_up,
             ledger_heartbeat=ledger_heartbeat, exactly_once=exactly_once, processed=processed,
         )  # fmt: skip
+        self._confirmed_only = exactly_once or confirmed_only
         self._patience = connection.get("connect_timeout", CONNECT_TIMEOUT)
         self._attached = False
         self._last_tag = 0
@@ -125,7 +130,7 @@ class Consumer(ConsumerBase[Delivery]):
         link.target.address = self.name
         link.snd_settle_mode = Link.SND_UNSETTLED
         link.rcv_settle_mode = Link.RCV_FIRST
-        link.properties = {symbol(key): True for key in asked_of_brokers(exactly_once=self._once is not None)}
+        link.properties = {symbol(key): True for key in asked_of_brokers(confirmed_only=self._confirmed_only)}
         self._last_tag = 0
         self._attached = False
         link.open()
