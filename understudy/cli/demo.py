@@ -139,7 +139,9 @@ def show_star(console: Console, outcome: StarOutcome) -> None:
         table.add_row(flow.what, *map(_count, (*numbers, flow.p50_ms, flow.worst_ms)))
     console.print(table)
     counted = all(flow.good for flow in outcome.flows)
-    again = f"{outcome.resent:,} messages were in doubt and sent again, so that some may have come twice; "
+    again = (
+        f"{outcome.resent:,} messages were in doubt and sent again; the queues left out those that they had; "
+    )
     console.print(
         f"{outcome.waited:,} messages waited for the leaf that was cut off, which had them "
         f"{outcome.caught_up_s:.1f} s after that; promotion {outcome.promote_ms:,.0f} ms, and links "

@@ -74,11 +74,17 @@ class Envelope:
 
     def as_expired(self) -> Envelope:
         """A copy for messages that expire as soon as they are enqueued."""
+        return self._copy(0, self.origin)
+
+    def with_origin(self, origin: Origin) -> Envelope:
+        """A copy for some messages of the run."""
+        return self._copy(self.expiration, origin)
+
+    def _copy(self, expiration: int | None, origin: Origin | None) -> Envelope:
         return Envelope(
             self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
             channel=self.channel, largest_frame=self.largest_frame, redelivered=self.redelivered,
-            expiration=0, priority=self.priority, blind=self.blind, path=self.path,
-            origin=self.origin,
+            expiration=expiration, priority=self.priority, blind=self.blind, path=self.path, origin=origin,
         )  # fmt: skip
 
     def as_redelivered(self) -> Envelope:

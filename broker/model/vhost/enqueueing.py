@@ -151,7 +151,9 @@ class Enqueueing(Definitions):
             origin=(origin[0], origin[1] - linked) if linked and origin is not None else None,
         )
         if parts is not None:
-            return self._publish_again(route, envelope, raws, producer, first_tag, numbering, keys, parts)
+            return self._publish_again(
+                route, envelope, raws, producer, first_tag, numbering, keys, origin, parts
+            )
         return self._place(route, envelope, raws, producer, first_tag, linked, keys, numbering)
 
     def _place(
@@ -261,6 +263,7 @@ class Enqueueing(Definitions):
         first_tag: int,
         numbering: Numbering | None,
         keys: Keys | None,
+        origin: Origin | None,
         parts: list[Part],
     ) -> Published:
         """Some queues have had some of these messages. Each of the others gets what it lacks. The confirm of
@@ -280,7 +283,10 @@ class Enqueueing(Definitions):
                 )  # fmt: skip
                 linked = self.shared.link_numbers.reserve(count) if part.linked else 0
                 some = None if keys is None else keys[begin:end]
-                done = self._place(part, envelope, raws[begin:end], producer, tag, linked, some, numbers)
+                shared = envelope
+                if linked and origin is not None:
+                    shared = envelope.with_origin((origin[0], origin[1] + begin - linked))
+                done = self._place(part, shared, raws[begin:end], producer, tag, linked, some, numbers)
             elif producer is not None and numbers is None:
                 self.note_unplaced(producer, tag, count, "doubled" if is_link_session(producer) else "known")
             need = max(need, done.need)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.amqp091.codec.content import write_content
 from ha.adapter.federation import feeding
 from tests.builds import PURE_ONLY
 from tests.ha.federation.nets import Net
@@ -205,6 +206,33 @@ def test_what_was_taken_before_the_line_broke_leaves_the_link_queue_without_anot
     net.runs("leaf", "hub")
     net.until(lambda: net.waiting("hub", "leaf") == 0)
     assert (net.content("leaf", "q"), net.line("leaf", "hub")["doubles"]) == ("12", 0)
+
+
+def test_a_message_keeps_its_first_id_where_a_window_knows_it() -> None:
+    """The queue with the window does not take it again; the link queue beside it does."""
+    net = Net(hub=1, mid=1, leaf=1)
+    net.up()
+    net.exchange("hub", "mid", "leaf")
+    net.queue("mid", "once", "a", **{"x-dedup-window": 100})
+    net.queue("leaf", "q", "a")
+    for node, upstream in (("mid", "hub"), ("leaf", "mid")):
+        net.federate(node, upstream)
+        net.runs(node, upstream)
+    net.run(0.3)
+    _, mid, leaf = net.hosts
+    net.separate(mid, leaf, reset=True)
+    vhost = net.serving("hub").running.vhost
+    for text in "121":
+        raws = [write_content({"message_id": text}, text.encode(), 4096).raw]
+        vhost.publish(vhost.route("x", "a"), raws, persistent=True, channel=1, largest_frame=60)
+    net.until(lambda: net.waiting("mid", "leaf") == 3)
+    assert net.content("mid", "once") == "12"
+    held = mid.running.vhost.queues["amq.link.x@leaf"].held_entries()
+    first = held[0][1].origin
+    assert first is not None
+    assert [(e.origin[0], e.origin[1] + n) if e.origin else None for n, e, _ in held] == [
+        (first[0], first[1] + held[0][0] + more) for more in range(3)
+    ]
 
 
 def test_a_backup_takes_the_gaps_in_the_ids_of_link_queues() -> None:
