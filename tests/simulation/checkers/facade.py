@@ -23,6 +23,7 @@ from collections.abc import Container, Mapping, Sequence
 from tests.simulation.checkers.clients.acked import Acked22
 from tests.simulation.checkers.clients.clients_see import Deliveries17and20and21and23
 from tests.simulation.checkers.clients.commands import Commands6
+from tests.simulation.checkers.clients.confirmed_only import ConfirmedOnly23
 from tests.simulation.checkers.clients.confirms import Confirmed, Confirms2and3and5, Record4
 from tests.simulation.checkers.clients.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.clients.directory import Directory6
@@ -106,6 +107,7 @@ class Checkers:
             plan, lambda: clock.now, lambda machine: self.confirms.copies(machine)[0],
             federated=machines[0].settings.federation is not None,
         )  # fmt: skip
+        self.confirmed_only = ConfirmedOnly23(machines, journal, self.confirms)
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
         self.shifts = Shifts1and7(shifters, journal)
@@ -304,6 +306,7 @@ class Checkers:
 
     def end(self, memory_lost: Sequence[float], kept: Container[float] = ()) -> None:
         check_no_loss_1(self.journal, list(memory_lost), kept)
+        self.confirmed_only.end(memory_lost, kept)
         primary = next((m for m in self.machines if m.role() in SERVING), None)
         if primary is not None:
             self.forces.end(primary, memory_lost)
@@ -314,6 +317,8 @@ class Checkers:
         self.counts["messages held when promoted by force"] = self.forces.checked
         self.counts["promotions that had to be called lossy"] = len(self.promotions.lossy)
         self.counts["confirms looked into"] = self.confirms.checked
+        self.counts["deliveries that could be confirmed looked into"] = self.confirmed_only.checked
+        self.counts["such messages looked for after a promotion"] = self.confirmed_only.looked
         self.counts["copies in the record looked into"] = self.record.checked
         self.counts["definitions looked for after a promotion"] = self.definitions.checked
         self.counts["publishes to an internal exchange refused"] = self.journal.trespasses
@@ -384,6 +389,7 @@ class Checkers:
             self.journal.cold_start(kept=kept, lagging=lagging)
             self.counts["cold starts whose disks may lack what was confirmed"] += lagging
             self.counts["cold starts with transient messages on disk"] += kept
+        self.confirmed_only.promoted(promotion.machine)
         self.transactions.look(promotion.machine)
         self.shifts.look(promotion.machine)
         self.repeats.look(promotion.machine)

@@ -212,7 +212,9 @@ class Consumer(Actor):
 
     def begin(self, session: Session) -> None:
         self.unacked, self._turns = {}, {}
-        self.subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
+        self.subscription = Subscription(
+            self.name, self.queue, self.clock.now, line=self.line, confirmed_only=bool(self.arguments)
+        )
         self._consume(session)
 
     def _consume(self, session: Session) -> None:

@@ -115,6 +115,8 @@ class Subscription:
     line: Line = field(default_factory=lambda: Line(0))
     turn: Turn | None = None
     """Of a consumer: the one that got the last message."""
+    confirmed_only: bool = False
+    """It asked for `x-confirmed-only`."""
 
     @property
     def port(self) -> int:

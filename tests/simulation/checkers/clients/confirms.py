@@ -61,7 +61,7 @@ class Confirms2and3and5:
 
     def _check(self, primary: Machine, messages: list[Message]) -> None:
         copies, died = self.copies(primary)
-        record = self._record(primary)
+        record = self.record(primary)
         last = messages[-1]
         for message in (last, *messages[:-1]):
             queues = self.journal.must_hold_in(message)
@@ -80,7 +80,7 @@ class Confirms2and3and5:
 
     def copies(self, primary: Machine) -> tuple[list[Machine], float | None]:
         """Who must hold what the primary confirms, and when the first of the recorded ones died."""
-        record = self._record(primary)
+        record = self.record(primary)
         copies, died = [primary], None
         for who in sorted(record.everybody) if record is not None else ():
             life = self.records.lives[who]
@@ -90,7 +90,7 @@ class Confirms2and3and5:
                 copies.append(life.machine)
         return copies, died
 
-    def _record(self, primary: Machine) -> RecordOnDisk | None:
+    def record(self, primary: Machine) -> RecordOnDisk | None:
         if self.records.register is not None:
             return self.records.truth()
         return self.records.of(primary)

@@ -7,6 +7,8 @@ from typing import Any
 from broker.amqp091.channel_state.held import Held
 from broker.amqp091.publishing import publish
 from broker.model.history.completion import Completion
+from broker.model.queue import until_confirmed
+from broker.model.queue.until_confirmed import UntilConfirmed
 from broker.model.values import FOREVER, Need, Position
 from broker.model.vhost.turns import Published
 from broker.store.store import SegmentStore
@@ -42,6 +44,14 @@ def _join_to_the_confirm_before(confirm: Any) -> Any:
             confirm(self, tag, need, position)
 
     return broken
+
+
+def _pass_on_all(take: Any) -> Any:
+    return lambda self, *most: UntilConfirmed.clear(self)
+
+
+def _need_no_disk(need_of_confirm: Any) -> Any:
+    return lambda queue: min(need_of_confirm(queue), Need.APPLIED)
 
 
 def _need_nothing(reply: Any) -> Any:
@@ -114,5 +124,17 @@ MUTANTS = (
         "The reply to a declaration, purge or deletion goes out when it is done on the primary alone.",
         (6,),
         (Patch(Held, "reply", _need_nothing),),
+    ),
+    Mutant(
+        "deliver to x-confirmed-only at once",
+        "A consumer that asks for what could be confirmed gets what only the primary has.",
+        (23,),
+        (Patch(UntilConfirmed, "take", _pass_on_all),),
+    ),
+    Mutant(
+        "deliver to x-confirmed-only before the disk",
+        "A consumer that asks for what could be confirmed gets persistent messages that are on no disk yet.",
+        (23,),
+        (Patch(until_confirmed, "need_of_confirm", _need_no_disk),),
     ),
 )
