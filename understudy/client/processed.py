@@ -86,6 +86,9 @@ class _Ids:
             f"SELECT processed_at FROM {table} WHERE queue = {one}"
             f" ORDER BY processed_at DESC LIMIT 1 OFFSET {keep}"
         )
+        self._newest = (
+            f"SELECT processed_at FROM {table} WHERE queue = {one} ORDER BY processed_at DESC LIMIT 1"
+        )
         self._drop = f"DELETE FROM {table} WHERE queue = {one} AND processed_at <= {two}"
 
     def create(self) -> None:
@@ -96,6 +99,8 @@ class _Ids:
 
     def add(self, id_: ReplicationId) -> None:
         """Raises the module's IntegrityError if the table has it."""
+        if not self._at:
+            self._go_past_newest(id_.queue)
         self._at = max(self._at + 1, time.time_ns() // 1000)
         self._run(self._add, (*id_, self._at))
 
@@ -112,6 +117,13 @@ class _Ids:
         found = self._run(self._oldest, (queue,), first=True)
         if found is not None:
             self._run(self._drop, (queue, found[0]))
+        self._go_past_newest(queue)
+
+    def _go_past_newest(self, queue: str) -> None:
+        """Ids that come now are the newest, also if the clock was ahead when others came."""
+        found = self._run(self._newest, (queue,), first=True)
+        if found is not None:
+            self._at = max(self._at, found[0])
 
     def _run(self, statement: str, values: Any = (), *, first: bool = False) -> Any:
         cursor = self.connection.cursor()

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,18 @@ def test_the_oldest_ids_of_a_queue_are_let_go_of(tmp_path: Path) -> None:
     assert 20 <= len(known) <= 22
     assert known[-1] == 99 and memory.has(other)
     memory.close()
+
+
+def test_new_ids_stay_when_the_clock_was_ahead_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first, seconds in ((0, 2_000_000_000), (20, 1_700_000_000)):
+        monkeypatch.setattr(time, "time_ns", lambda now=seconds: now * 10**9)
+        memory = ProcessedFile(tmp_path / "ids.db", keep=20)
+        for sequence in range(first, first + 20):
+            assert memory.done(ReplicationId(QUEUE, 1, sequence))
+        assert all(memory.has(ReplicationId(QUEUE, 1, sequence)) for sequence in range(first, first + 20))
+        memory.close()
 
 
 def test_what_cannot_be_exactly_once_is_refused(tmp_path: Path, shop: Shop) -> None:
