@@ -84,9 +84,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         assert node.stop() == 0
 
 
-def said(*arguments: str) -> str:
+def said(*arguments: str, timeout: str = "1s") -> str:
     """One line, with exit code 1."""
-    done = CliRunner().invoke(cli, [*arguments, "--timeout", "1s"])
+    done = CliRunner().invoke(cli, [*arguments, "--timeout", timeout])
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1), (done, done.output)
     return done.stderr.removeprefix("Error: ")
 
@@ -124,6 +124,8 @@ def test_who_may_not_ask_has_not_done_it(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text(f'[auth.users.joe]\npassword = "{hash_password("j")}"\ntags = []\n')
     with serving(tmp_path / "data", "--config", str(config)) as node:
-        text = said("promote", "-b", str(node.amqp), "--user", "joe", "--password", "j")
+        text = said(
+            "promote", "-b", str(node.amqp), "--user", "joe", "--password", "j", timeout=f"{PATIENCE}s"
+        )
         assert node.stop() == 0
     assert "may not manage this broker" in text and "not known" not in text
