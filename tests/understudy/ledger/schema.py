@@ -28,7 +28,9 @@ def check_all(records: Iterable[dict[str, Any]]) -> set[str]:
     shapes: set[tuple[object, ...]] = set()
     for record in records:
         seen.add(record["kind"])
-        shape = (*record, record["kind"], record["v"], record.get("reason"), *map(type, record.values()))
+        of_link = str(record.get("prod")).startswith("link:")
+        kind = (record["kind"], record["v"], record.get("reason"), of_link)
+        shape = (*record, *kind, *map(type, record.values()))
         if shape not in shapes:  # one record of each shape suffices
             shapes.add(shape)
             assert not faults(record), (record, faults(record))

@@ -66,6 +66,8 @@ def test_what_is_malformed_is_rejected(kind: str) -> None:
             if isinstance(wrong, str) and name == "reason" and kind in ("open", "demote"):
                 continue
             assert faults(whole | {name: wrong}), f"{name}={wrong!r}"
+    if "prod" in whole:
+        assert not faults(whole | {"prod": f"link:{'ab' * 16}:7"}), "it came by a federation link"
     assert faults(whole | {"colour": 1})
     assert faults(whole | {"durable": 1}) or kind in ("enqueue", "backup_enqueue")
     assert faults(whole | {"v": 3})
