@@ -6,11 +6,13 @@ import re
 import runpy
 from pathlib import Path
 
+from broker.model.vhost.policy_rules import CONFIRM, EXCHANGE_KEYS, QUEUE_KEYS
 from broker.security.authenticator import Authenticator
 from broker.security.identity import default_users
 from broker.security.logins import Logins
 from tests.ha.pair import Pair
 from tests.understudy.http.test_server import StandIn
+from understudy.cli.directory import set_policy
 from understudy.http.server import HttpServer
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +21,11 @@ REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 
 def test_the_page_of_commands_is_up_to_date() -> None:
     assert (ROOT / "docs" / "reference" / "cli.md").read_text() == REFERENCE["commands"](), "make reference"
+
+
+def test_the_help_of_policies_names_each_key_in_effect() -> None:
+    words = set(re.findall(r"[a-z-]+", set_policy.help or ""))
+    assert {*QUEUE_KEYS, *EXCHANGE_KEYS, CONFIRM} <= words
 
 
 def test_the_tables_of_settings_are_up_to_date() -> None:

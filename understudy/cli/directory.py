@@ -388,7 +388,7 @@ def set_policy(
     """Set policy NAME for names that match PATTERN. DEFINITION is JSON, such as '{"max-length": 1000}'.
 
     Keys: message-ttl, expires, max-length, max-length-bytes, overflow, dead-letter-exchange,
-    dead-letter-routing-key, delivery-limit, consumer-timeout, dedup-window; for exchanges
+    dead-letter-routing-key, delivery-limit, consumer-timeout, dedup-window, ha-confirm; for exchanges
     alternate-exchange, federation-upstream, federation-upstream-pattern and federation-upstream-set (all).
     Other keys of RabbitMQ's are stored and have no effect.
 
