@@ -10,7 +10,6 @@ import pytest
 from broker.errors import InternalError
 from broker.model.history.records import EnqueueRun, MessageId
 from broker.model.queue.link_ids import LinkNumbers
-from broker.model.queue.until_confirmed import UntilConfirmed
 from broker.model.values import Need
 from broker.model.vhost.links import Interest, behind, forgo
 from broker.model.vhost.vhost import VirtualHost
@@ -18,6 +17,7 @@ from ha.adapter.federation import agents, asking, exchange_model, interest
 from ha.adapter.federation.asking import LinkInterest
 from ha.adapter.federation.exchange_model import ExchangeModel, _at
 from ha.adapter.federation.federation import Federation
+from ha.adapter.federation.feeding import Feeding
 from ha.adapter.federation.origins import Origins
 from ha.adapter.federation.wishes import Wishes
 from ha.core.federation.holes import Hole
@@ -216,7 +216,7 @@ def a_way_stands_by_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def before_it_could_be_confirmed(patch: pytest.MonkeyPatch) -> None:
     """A message goes to other nodes at once, though this one may lose it."""
-    patch.setattr(UntilConfirmed, "take", UntilConfirmed.clear)
+    patch.setattr(Feeding, "_confirmed", Feeding._handed_out)
 
 
 def two_ways(links: list[tuple[str, str]]) -> None:
