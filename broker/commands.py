@@ -172,7 +172,7 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
         _row("confirm.select confirm.select-ok", _SESSION, _ONCE, _ROWS, "Tags begin at 1 on each channel."),
         _row(
             "confirm.select", _REPLICATED, _AFTER, _ROWS,
-            "The entry of the producer, and of one that is forgotten for it. `tx.select` does the same.",
+            "The entry of the producer, and of one that is forgotten for it.",
             records="EntryPut EntryDelete", when="with a producer_id",
         ),
     ),
@@ -228,9 +228,21 @@ AMQP_0_9_1: dict[str, tuple[Row, ...]] = {
     "Transactions": (
         _row("tx.select tx.select-ok", _SESSION, _ONCE, _ROWS),
         _row(
+            "tx.select", _REPLICATED, _AFTER, _ROWS, "As `confirm.select`.",
+            records="EntryPut EntryDelete", when="with a producer_id",
+        ),
+        _row(
             "tx.commit", _REPLICATED, _AFTER, _ROWS,
             "All of it in one batch. `Commit` and `Unrouted` are for ledgers.",
             records="EnqueueRun Dequeue Commit Unrouted",
+        ),
+        _row(
+            "tx.commit", _REPLICATED, _AFTER, _ROWS, "As `basic.publish`, in the batch of the commit.",
+            records="EnqueueRun Duplicate Commit", when="of old numbers",
+        ),
+        _row(
+            "tx.commit", _REPLICATED, _AFTER, _ROWS, "As `basic.publish`, in the batch of the commit.",
+            records="EnqueueRun IdsNoted Unrouted Commit", when="to a queue with x-dedup-window",
         ),
         _row("tx.commit-ok", _SESSION, _NONE, f"{_COMMITS}::test_commit_ok_waits_for_its_strictest_need"),
         _row(
@@ -261,11 +273,23 @@ AMQP_1_0 = (
         "attach", _REPLICATED, _AFTER, _ROWS10, "A temporary queue of its own.", records="QueueDeclare",
         when="a dynamic source",
     ),
+    _row(
+        "attach", _REPLICATED, _AFTER, _ROWS10, "As `confirm.select`.", records="EntryPut EntryDelete",
+        when="with a producer_id",
+    ),
     _row("flow", _SESSION, _ONCE, _ROWS10, "Credit; an echo or a drain is answered."),
     _row(
         "transfer", _REPLICATED, _AFTER, _ROWS10,
         "Answered by the outcome `accepted`. One that the client settled is answered nothing.",
         records="EnqueueRun",
+    ),
+    _row(
+        "transfer", _REPLICATED, _AFTER, _ROWS10, "As `basic.publish`.", records="EnqueueRun Duplicate",
+        when="again, with its old number",
+    ),
+    _row(
+        "transfer", _REPLICATED, _AFTER, _ROWS10, "As `basic.publish`.",
+        records="EnqueueRun IdsNoted Unrouted", when="to a queue with x-dedup-window",
     ),
     _row(
         "disposition", _REPLICATED, _NONE, _ROWS10,
@@ -371,7 +395,7 @@ AMQP_0_10: dict[str, tuple[Counterpart, ...]] = {
         _counterpart("session.request-timeout, timeout", "- / expiry of a terminus", "none", "Ignored."),
         _counterpart(
             "session.command-point, gap, expected", "publish tag / delivery-tag", "session",
-            "A producer's name and tag are in `EnqueueRun`, for ledgers.",
+            "A producer's name and tag are in `EnqueueRun`, for ledgers; so are its numbers, for marks.",
         ),
         _counterpart("session.confirmed, flush", "- / flow with echo", "session"),
         _counterpart("session.known-completed", "- / disposition with settled", "session"),

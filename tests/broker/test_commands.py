@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from proton import Delivery, Message
+from proton import Delivery, Message, symbol
 
 from broker.amqp091.codec.grammar import METHODS
 from broker.amqp10.connection import PROTOCOLS
@@ -136,6 +136,22 @@ def _in_transaction(rig: Rig) -> None:
     rig.client.send(1, "basic.ack", delivery_tag=1)
 
 
+def _resends_in_transaction(rig: Rig) -> None:
+    """One of the two queues had it."""
+    _resends(rig)
+    told = {"producer_id": "n", "producer": "p"}
+    rig.client = rig.world.open(properties=told)
+    rig.call("tx.select")
+    rig.client.publish(1, b"x", exchange="e")
+
+
+def _ids_in_transaction(rig: Rig) -> None:
+    _sends_id(rig)
+    rig.client = rig.world.open(properties={"producer": "p"})
+    rig.call("tx.select")
+    _sends_ids(rig)
+
+
 def _consumes(rig: Rig) -> None:
     rig.call("basic.consume", queue="auto", consumer_tag="c")
     rig.client.publish(1, b"x", routing_key="auto")
@@ -214,7 +230,10 @@ PROBES: list[tuple[str, Callable[[Rig], None], Callable[[Rig], None]]] = [
     ("basic.recover", _got, _sends("basic.recover", requeue=True)),
     ("basic.recover-async", _got, _sends("basic.recover-async", requeue=True)),
     ("tx.select", _nothing, _sends("tx.select")),
+    ("tx.select with a producer_id", _numbered, _sends("tx.select")),
     ("tx.commit", _in_transaction, _sends("tx.commit")),
+    ("tx.commit of old numbers", _resends_in_transaction, _sends("tx.commit")),
+    ("tx.commit to a queue with x-dedup-window", _ids_in_transaction, _sends("tx.commit")),
     ("tx.rollback", _in_transaction, _sends("tx.rollback")),
     ("message-expires", _queue(message_ttl=1500), _waits),
     ("length-limit", _queue(max_length=1), _publishes_value),
@@ -240,7 +259,7 @@ class Rig10(Rig):
 
     def __init__(self) -> None:
         super().__init__()
-        self.talker = Talker(self.world)
+        self.talker = Talker(self.world, properties={symbol("producer"): "p10"})
 
     def shut(self) -> None:
         self.talker.turn()
@@ -295,6 +314,30 @@ def _flows(rig: Rig10, link: Any) -> None:
     rig.talker.turn()
 
 
+def _attaches_numbered(rig: Rig10, _: Any) -> None:
+    rig.talker.sender("q", properties={symbol("producer_id"): "n"})
+
+
+def _resends10(rig: Rig10) -> Any:
+    _resends(rig)
+    rig.client.connection.lost(rig.world.now)
+    told = {symbol("producer_id"): "n", symbol("producer_next"): 1}
+    link = rig.talker.sender("/exchanges/e", properties=told)
+    rig.world.pass_time(0.1)
+    rig.talker.turn()
+    return link
+
+
+def _window10(rig: Rig10) -> Any:
+    _sends_id(rig)
+    return rig.talker.sender("window")
+
+
+def _sends_ids10(rig: Rig10, link: Any) -> None:
+    ids = [Message(body=b"x", durable=True, properties={"x-dedup-id": name}) for name in "ab"]
+    rig.talker.send(link, *ids)
+
+
 def _empty(rig: Rig10) -> Any:
     return rig.talker.receiver("dead")
 
@@ -304,7 +347,10 @@ PROBES_1_0: list[tuple[str, Callable[[Rig10], Any], Callable[[Rig10, Any], objec
     ("attach", _none, lambda rig, _: rig.talker.receiver("auto")),
     ("attach a dynamic source", _none, lambda rig, _: rig.talker.receiver(None)),
     ("flow", _empty, _flows),
+    ("attach with a producer_id", _numbered, _attaches_numbered),
     ("transfer", _sender, _sends10),
+    ("transfer again, with its old number", _resends10, _sends10),
+    ("transfer to a queue with x-dedup-window", _window10, _sends_ids10),
     ("disposition", _receiver, lambda rig, it: rig.talker.settle(it, Delivery.ACCEPTED)),
     ("disposition", _receiver, lambda rig, it: rig.talker.settle(it, Delivery.REJECTED)),
     ("detach", _dynamic, _closes),
@@ -326,7 +372,8 @@ def seen10(name: str, before: Callable[[Rig10], Any], probe: Callable[[Rig10, An
 
 
 def _answered(rig: Rig10, name: str) -> bool:
-    answer = {"flow": "LINK_FLOW", "transfer": "DELIVERY", "disposition": "DELIVERY"}.get(name, "_REMOTE_")
+    kind = name.split()[0]
+    answer = {"flow": "LINK_FLOW", "transfer": "DELIVERY", "disposition": "DELIVERY"}.get(kind, "_REMOTE_")
     return any(answer in event for event, _ in rig.talker.events)
 
 
