@@ -16,6 +16,7 @@ import pytest
 from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, NotFound
 
 from tests.understudy.broker_thread import BrokerThread
+from tests.understudy.client.heartbeats import check_heartbeats
 from understudy.client import ConnectFailed, Consumer, Publisher, QueueGone, Refused
 
 ORDERS: Any = getattr(kombu.entity, "Queue")("orders", durable=True)  # noqa: B009 (kombu is half typed)
@@ -80,12 +81,14 @@ def test_one_long_wait_is_full_of_heartbeats(broker: BrokerThread, tmp_path: Pat
     with Consumer(
         str(broker.address), "orders", "billing", tmp_path, declare=[ORDERS], ledger_heartbeat=0.05
     ) as billing:
-        assert billing.receive(0.4) is None
+        billing.connect(30)
+        check_heartbeats(tmp_path, "billing", billing.receive)
     with Publisher(str(broker.address), "shop", tmp_path, ledger_heartbeat=0.05) as shop:
-        shop.poll(0.4)
+        shop.connect(30)
+        check_heartbeats(tmp_path, "shop", shop.poll)
     for path in tmp_path.iterdir():
         kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
-        assert (kinds[0], kinds[-1]) == ("open", "seal") and kinds.count("heartbeat") >= 4, kinds
+        assert (kinds[0], kinds[-1]) == ("open", "seal"), kinds
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
