@@ -240,6 +240,8 @@ class Consumer(Actor):
 
         self.journal.operations += 2
         self._turns[self._tag].over = True
+        if self.arguments:
+            self.gives_back(session.address[1])  # what could not be confirmed yet
         session.call("basic.cancel", again, tag=self._tag)
 
     def gives_back(self, port: int) -> None:
