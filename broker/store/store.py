@@ -367,6 +367,12 @@ class SegmentStore:
         return octets <= most and self._keep is None and (self._job is None or self._job.over)
 
     @property
+    def idle(self) -> bool:
+        """Whether there is nothing to write and nothing to tidy."""
+        with self._lock:
+            return not self._pending and self._keep is None and (self._job is None or self._job.over)
+
+    @property
     def descriptor(self) -> int:
         """Of the file to be synced after `write_group`; -1 if it has none."""
         return self._log.descriptor

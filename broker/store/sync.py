@@ -30,6 +30,9 @@ class SyncWork(Protocol):
     def is_light(self, most: int) -> bool: ...
 
     @property
+    def idle(self) -> bool: ...
+
+    @property
     def descriptor(self) -> int: ...
 
     def sync_group(self) -> None: ...
@@ -147,7 +150,8 @@ class LoopSync:
             return
         began = time.monotonic()
         if began < self._wary_until or not work.is_light(LIGHT):
-            self._hand_over()
+            if not work.idle:  # or the thread and this one would wake each other until then
+                self._hand_over()
             return
         if not work.write_group():
             return

@@ -7,6 +7,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,18 @@ def test_the_thread_syncs_what_the_kernel_does_not_take(started: Started, kernel
     append(store, 1, enqueue(1))
     by_thread()
     assert store.durable == Position(1, 1) and store.failed is None
+
+
+def test_the_thread_rests_after_a_slow_write_until_there_is_more(started: Started, kernel: Kernel) -> None:
+    store, by_thread = started
+    driver = store._driver
+    assert isinstance(driver, LoopSync)
+    driver._wary_until = inf
+    for n in (1, 2):
+        append(store, n, enqueue(n))
+        by_thread()
+        assert store.durable == Position(1, n) and kernel.submitted == 0
+        assert not driver._busy, "the thread was woken for nothing"
 
 
 def test_a_failed_sync_is_final(started: Started, kernel: Kernel) -> None:
