@@ -3,7 +3,8 @@
 When the last process of a run has ended, its disks are copied, every other time about: it takes as long as
 the rest of a seed. The copies are started in worlds of their own,
 in two orders, and each running node is asked in turn to become primary, until one does: what the two then
-serve must be the same.
+serve must be the same. Transient messages are not compared: the disk of one that was alone may still have
+some, and of two in-sync copies either may be promoted.
 """
 
 from __future__ import annotations
@@ -102,7 +103,11 @@ class Replay:
             self._ask(self.machines)
         if self.primary is None:
             return None
-        held = {of: found for of, found in replicated(self.primary).items() if of[0] not in self._passing}
+        held = {
+            of: [message for message in found if message.persistent]
+            for of, found in replicated(self.primary).items()
+            if of[0] not in self._passing
+        }
         return self.primary.name, definitions(self.primary), held
 
     def _ask(self, machines: Sequence[Machine]) -> None:
