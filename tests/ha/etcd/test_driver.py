@@ -30,13 +30,15 @@ FIRST = AuthorityRequest(1, "swap", None, RECORD)
 
 class Gateway:
     """An endpoint. `odd`: what it answers instead, (status, text), to calls whose path ends with `odd_end`;
-    `hangs`: it does not."""
+    `hangs`: it does not. `closing`: it closes a connection that has asked, once this is set."""
 
     def __init__(self, etcd: VirtualEtcd) -> None:
         self.etcd = etcd
         self.odd: tuple[int, str] | None = None
         self.odd_end = ""
         self.hangs = False
+        self.closing: asyncio.Event | None = None
+        self.called = asyncio.Event()
         self.calls = 0
         self.tokens: list[str] = []
         """Those that count, if it wants one; the last is what a login gives."""
@@ -45,8 +47,13 @@ class Gateway:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.calls += 1
+        self.called.set()
         if self.hangs:
             await asyncio.sleep(DEADLINE)
+        if self.closing is not None:
+            await self.closing.wait()
+            assert request.transport is not None
+            request.transport.close()
         if self.odd is not None and request.path.endswith(self.odd_end):
             return web.Response(status=self.odd[0], text=self.odd[1])
         if request.path.endswith("/authenticate"):
@@ -407,18 +414,23 @@ def test_calls_side_by_side_share_a_login() -> None:
 
 
 def test_calls_side_by_side_share_the_fault_of_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_module, "ANSWER", 0.3)
+    """All of them wait when a gateway has the first call of a login. It fails only then."""
+    monkeypatch.setattr(driver_module, "ANSWER", DEADLINE)
 
     async def scenario() -> None:
         async with running(2, username="orders") as (node, driver, gateways):
             for gateway in gateways:
-                gateway.hangs, gateway.tokens = True, ["one"]
+                gateway.closing, gateway.tokens = asyncio.Event(), ["one"]
             reads = [AuthorityRequest(number, "read") for number in range(10)]
-            assert set(await node.ask(driver, *reads)) == {"unknown"}
+            asking = asyncio.create_task(node.ask(driver, *reads))
+            for gateway in gateways:
+                await gateway.called.wait()
+                gateway.closing.set()
+            assert set(await asking) == {"unknown"}
             assert [gateway.calls for gateway in gateways] == [1, 1]
             for _, said in node.stands:
-                assert said.sentence.count("no answer within") == 2
-            gateways[1].hangs = False
+                assert said.sentence.count("it closed the connection") == 2
+            gateways[1].closing = None
             assert await node.ask(driver, AuthorityRequest(99, "read")) == ["done"]
 
     play(scenario)
