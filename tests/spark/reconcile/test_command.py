@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from understudy.cli.reconcile import reconcile_command
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from tests.spark.reconcile.conftest import Judged
 
 
 @pytest.fixture
@@ -86,20 +87,17 @@ class Tags(HTMLParser):
 
 
 def test_table_json_and_report_of_one_run(
-    run: Any, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Any, clean_failover: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import spark.reconcile.job
-    from spark.reconcile.input.read import find_ledgers
-    from tests.spark.ledgers import Pair
 
-    Pair(6).run().write(tmp_path / "ledgers")
-    answer = spark.reconcile.job.reconcile(session, find_ledgers([tmp_path / "ledgers"]))
+    ledgers, answer = clean_failover.folder, deepcopy(clean_failover.answer)
     answer["queues"][0]["name"] = "<b>orders</b>"
     monkeypatch.setattr(spark.reconcile.job, "reconcile_folders", lambda *_, **__: answer)
-    table = run(tmp_path / "ledgers", "--output", tmp_path / "run.html")
+    table = run(ledgers, "--output", tmp_path / "run.html")
     assert table.exit_code == 0
     assert "PROVEN" in table.stdout and "outage" in table.stdout
-    printed = run(tmp_path / "ledgers", "--format", "json")
+    printed = run(ledgers, "--format", "json")
     assert json.loads(printed.stdout) == answer
     page = (tmp_path / "run.html").read_text()
     tags = Tags()
@@ -107,9 +105,9 @@ def test_table_json_and_report_of_one_run(
     assert tags.open == [] and tags.fetched == []
     assert "http" not in page and "<b>orders" not in page and "&lt;b&gt;orders" in page
     assert page.count('class="outage"') >= 2, "the outage is in the picture and in its key"
-    unwritable = run(tmp_path / "ledgers", "--format", "json", "--output", "/proc/run.html")
+    unwritable = run(ledgers, "--format", "json", "--output", "/proc/run.html")
     assert (unwritable.exit_code, json.loads(unwritable.stdout)) == (3, answer), "the verdict is not lost"
     assert "cannot write /proc/run.html" in unwritable.stderr and unwritable.stderr.count("\n") == 1
     for verdict, status in (("violated", 1), ("not provable", 2)):
         answer["verdict"] = verdict
-        assert run(tmp_path / "ledgers").exit_code == status
+        assert run(ledgers).exit_code == status

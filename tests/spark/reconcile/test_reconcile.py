@@ -18,6 +18,8 @@ from tests.spark.ledgers import START_US, Pair
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.spark.reconcile.conftest import Judged
+
 
 def judge(session: SparkSession, folder: Path) -> dict[str, Any]:
     return reconcile(session, find_ledgers([folder]))
@@ -64,9 +66,8 @@ def test_a_killed_queue_mirror_may_fetch_lost_messages_again(session: SparkSessi
     assert answer["verdict"] == "proven"
 
 
-def test_a_clean_failover_is_proven(session: SparkSession, tmp_path: Path) -> None:
-    pair = Pair(1)
-    answer = judge(session, pair.run().write(tmp_path))
+def test_a_clean_failover_is_proven(clean_failover: Judged) -> None:
+    pair, answer = clean_failover.pair, clean_failover.answer
     assert (answer["verdict"], answer["missing"]) == ("proven", [])
     assert named(answer, "violation", "unknown") == set()
     totals = answer["totals"]
@@ -124,7 +125,9 @@ def test_an_empty_ledger_and_an_id_out_of_range_prevent_a_proof(
     assert "z-1-0.ledger.jsonl is empty: a ledger begins with a record" in answer["missing"]
 
 
-@pytest.mark.parametrize("unsent", [pytest.param(False, marks=pytest.mark.system), True])
+@pytest.mark.parametrize(
+    "unsent", [pytest.param(False, marks=pytest.mark.soak), pytest.param(True, marks=pytest.mark.system)]
+)
 def test_a_truncated_producer_ledger_is_not_provable_despite_a_restart(
     session: SparkSession, tmp_path: Path, unsent: bool
 ) -> None:
