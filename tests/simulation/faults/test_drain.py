@@ -16,8 +16,15 @@ from tests.simulation.harness.operator import SERVING
 from tests.simulation.harness.plan import Plan
 from tests.simulation.harness.world import World
 
+PLANS, QUICK = plans("pacemaker", 6), 3
+"""The first few are for `make test`, the others for `make soak-sweeps`."""
 
-@pytest.mark.parametrize("plan", plans("pacemaker", 6), ids=lambda plan: f"seed {plan.seed}")
+
+@pytest.mark.parametrize(
+    "plan",
+    [*PLANS[:QUICK], *(pytest.param(plan, marks=pytest.mark.soak) for plan in PLANS[QUICK:])],
+    ids=lambda plan: f"seed {plan.seed}",
+)
 def test_a_queue_is_drained_by_who_is_connected_now(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of seed 100000776: a late fencing took the primary's power when a drainer had just connected. Nobody
     told it, and what its queue held, on both nodes, was taken for lost."""
