@@ -18,17 +18,17 @@ from tests.simulation.story.report import report
 from tests.simulation.story.tally import Tally
 from tests.tiers import sampled
 
-PART = 12
-"""Seeds in a chunk, which one process runs."""
-CHUNKS, SAMPLE = 3, 1
-SAME = (3, 4, 7, 9, 14, 18)
+FIRST, PART = 2, 12
+"""The first seed, and the seeds in a chunk, which one process runs. Seed 1 takes the time of five others."""
+CHUNKS, SAMPLE = 2, 1
+SAME = (3, 4, 7, 8, 10, 18)
 """Short ones, one under each authority."""
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("chunk", sampled(CHUNKS, sample=SAMPLE))
 def test_no_seed_fails(chunk: int) -> None:
-    first, tally = 1 + chunk * PART, Tally()
+    first, tally = FIRST + chunk * PART, Tally()
     outcomes = run_chunk(list(range(first, first + PART)))
     for outcome in outcomes:
         tally.add(outcome)
