@@ -163,11 +163,15 @@ def test_a_start_counts_what_came_back(how: str, tmp_path: Path) -> None:
     assert isinstance(seconds := row[1], Figure) and seconds.value and 0 < seconds.value < 60
     assert list(tmp_path.iterdir()) == []
 
-    def too_few(port: int) -> tuple[str, int]:
-        return load(port)[0], 1235
 
+def test_a_start_that_brings_back_too_few_is_an_error(tmp_path: Path) -> None:
+    def load(port: int) -> tuple[str, int]:
+        fill(port, "deep", 1234, 256, distinct=False)
+        return "deep", 1235
+
+    options = argparse.Namespace(data=tmp_path, cold=True)
     with pytest.raises(brokers.BrokerError, match="1,234 of 1,235 messages came back"):
-        case(options, "1,235 messages", how, too_few, None)
+        case(options, "1,235 messages", "kill", load, None)
 
 
 def test_a_backup_returns_with_every_message() -> None:
