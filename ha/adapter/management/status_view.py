@@ -85,6 +85,8 @@ def confirm_words(core: HaBroker) -> str:
     record = core.record
     if record is None or record.confirm == ALL_DISKS:
         return ""
+    if core.primary is not None and not (record.in_sync or core.primary.in_sync_names()):
+        return f"; under {record.confirm}, but alone: confirms wait for this node's disk"
     lack = "this node's disk" if core.primary is None or record.confirm == ALL_MEMORY else "a backup's disk"
     return f"; under {record.confirm}: {lack} may lack the last confirmed messages"
 

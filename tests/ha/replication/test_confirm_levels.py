@@ -86,6 +86,17 @@ def test_all_memory_waits_for_no_disk_but_on_a_primary_alone() -> None:
     assert confirmed(pair, "q", "c")
 
 
+def test_a_primary_alone_says_no_longer_what_a_backup_may_lack() -> None:
+    pair = up(confirm="primary-disk")
+    a, b = pair
+    assert "under primary-disk: a backup's disk may lack" in a.running.status()["reason"]
+    pair.kill(b)
+    pair.until(lambda: not a.running.core.record.in_sync)  # type: ignore[union-attr]
+    reason = a.running.status()["reason"]
+    assert reason.endswith("; under primary-disk, but alone: confirms wait for this node's disk")
+    assert "may lack" not in reason
+
+
 def test_a_policy_sets_the_level_of_its_queues_and_the_record_says_so_first() -> None:
     pair = up(authority="register")
     a = pair[0]
