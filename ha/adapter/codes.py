@@ -214,6 +214,14 @@ QUEUES_ABANDONED = Code(
     "Exclusive queues wait for their clients for `ha.reconnect_grace` after a failover.",
     "Raise `ha.reconnect_grace` if the clients take longer to reconnect.",
 )
+QUEUES_FORGOT = Code(
+    "ha-queues-forgot",
+    "queues may take again what they had, because this node was promoted before all of them had come: "
+    "{names}",
+    "A forced promotion during a join. The queues do not know all numbers of producers, or ids of their "
+    "`x-dedup-window`, that the primary had told of them.",
+    "Look for messages that are there twice: publishers that send again what was in doubt may double it.",
+)
 QUEUE_GONE = Code(
     "ha-queue-gone",
     "queue {queue!r} {how}: the one here is deleted, {messages} messages to quarantine",

@@ -45,7 +45,7 @@ from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.record_store import load_record, save_record, who_this_is
 from ha.adapter.recovery import Bases, recover
-from ha.adapter.replica.queue_words import ended_words
+from ha.adapter.replica.queue_words import ended_words, forgotten_words
 from ha.adapter.replica.vhost import ReplicaVhost
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
 from ha.adapter.witness.client import WitnessClient
@@ -486,7 +486,8 @@ class Node:
     def start_serving(self, epoch: int, now: float) -> None:
         """The epoch is durable before the first id of it."""
         self._files.raise_epoch(epoch)
-        self.replica.claim()
+        if forgotten := self.replica.claim():
+            self.warn(forgotten_words(forgotten))
         if (wall_ms := self.core.clocks.take_over(now, JUMP_MS)) is not None:
             # Messages are dated by the last primary's clock: none expires early by this one's.
             self.broker.go_on_from(now, wall_ms)

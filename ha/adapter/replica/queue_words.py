@@ -13,10 +13,19 @@ NAMED = 3
 
 def ended_words(titles: Sequence[str]) -> Coded:
     """For queues that waited for their clients after a failover, and ended."""
+    return codes.QUEUES_ABANDONED.say(names=_named(titles))
+
+
+def forgotten_words(titles: Sequence[str]) -> Coded:
+    """For queues that were promoted without all numbers of producers, or ids, that they had."""
+    return codes.QUEUES_FORGOT.say(names=_named(titles))
+
+
+def _named(titles: Sequence[str]) -> str:
     names = [repr(title) for title in titles[:NAMED]]
     if more := len(titles) - len(names):
         names.append(f"and {more} more")
-    return codes.QUEUES_ABANDONED.say(names=", ".join(names))
+    return ", ".join(names)
 
 
 def gone_words(title: str, count: int, *, there: bool, ended: bool) -> Coded:

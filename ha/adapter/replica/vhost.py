@@ -76,6 +76,8 @@ class ReplicaVhost:
         message is taken for a duplicate of one that this node does not hold."""
         self._told_ids: dict[bytes, RecentIds] = {}
         """The same for message ids (`x-dedup-window`)."""
+        self._forgotten: dict[bytes, None] = {}
+        """Queues of which the primary told such numbers or ids that this node does not know."""
         self._still_to_come = StillToCome()
         self._told = ToldDefinitions()
         self._pending_drops: PendingDrops | None = None
@@ -153,6 +155,7 @@ class ReplicaVhost:
             if (queue.recent and queue.recent.state()) != (recent and recent.state()):
                 self._append(self.position, self._know(queue.uuid, recent))
         self._lacking.clear()
+        self._forgotten.clear()
 
     # -- the flow
 
@@ -237,18 +240,26 @@ class ReplicaVhost:
                 old.take_over(found.replica)
                 found.replica = old
                 # It may lack messages whose numbers are marked. One that comes twice is better than none.
+                if found.marks or found.recent is not None:
+                    self._forgotten[queue] = None
                 self._append(self.position, [*self._mark(queue, {}), *self._know(queue, None)])
                 if queue in self._lacking:
                     self._note_ends(found)
         self._aside.clear()
+        self._forgotten |= dict.fromkeys([*self._told_marks, *self._told_ids])
         self._told_marks.clear()
         self._told_ids.clear()
 
-    def claim(self) -> None:
+    def claim(self) -> list[str]:
+        """This node serves. Returns the queues that may take a message again, because it does not know all
+        numbers of producers, or ids, that they had."""
+        forgotten, self._forgotten = self._forgotten, {}
         for queue in self._vhosts.queues_by_uuid.values():
             queue.replica.complete()
             if queue.replica.claim():
                 self._note_ends(queue)
+        queues = self._vhosts.queues_by_uuid
+        return [queues[uuid].title for uuid in forgotten if uuid in queues]
 
     def mark(self) -> int:
         return self._serial
@@ -269,6 +280,7 @@ class ReplicaVhost:
         self._lacking.clear()
         self._told_marks.clear()
         self._told_ids.clear()
+        self._forgotten.clear()
         temporary = self._temporary()
         for record in temporary:
             self._apply(record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.amqp091.codec.content import write_content
+from ha.adapter import codes
 from tests.ha.election.test_no_way_back import halfway
 from tests.ha.pair import Host, Pair
 from tests.ha.replication.test_numbers import succeed
@@ -118,6 +119,8 @@ def test_a_node_promoted_with_loss_during_a_join_takes_again_what_has_not_come()
     a, b = joining(pair)
     pair.kill(a)
     assert pair.ask(b, "promote", limit=12, force_lossy=True)["ok"]
+    (said,) = b.told(codes.QUEUES_FORGOT)
+    assert said.endswith(": 'q'")
     send(pair, b, "abc")
     assert pair.contents(b, "q") == "abc"
     pair.start(a)
@@ -133,6 +136,7 @@ def test_what_comes_during_a_join_is_known_beside_what_came_before() -> None:
     pair.until(lambda: b.status == "ready")
     assert pair.fingerprint(a) == pair.fingerprint(b)
     succeed(pair, a, b)
+    assert not b.told(codes.QUEUES_FORGOT)
     send(pair, b, "abcde")
     assert pair.contents(b, "q") == "abdce"
 
