@@ -225,6 +225,8 @@ def test_a_consumer_of_confirmed_messages_gets_them_once_all_gates_have_them() -
     assert client.names() == []
     client.call(1, "basic.cancel", consumer_tag="c")
     assert world.vhost.queues["q"].message_count == 1, "what had waited is ready for another one"
+    ((_, envelope, _),) = world.vhost.queues["q"].ready
+    assert envelope.redelivered, "another consumer may have later ones"
     client.call(1, "basic.consume", queue="q", consumer_tag="c", arguments={"x-confirmed-only": True})
     client.connection.lost(world.now)
     world.tick()
