@@ -93,12 +93,22 @@ CREATE TABLE acked AS
 SELECT epoch AS view, peer AS backup, reason, unnest(generate_series(first, last)) AS n FROM rec WHERE kind = 'replicated';
 CREATE TABLE on_disk AS
 SELECT process, epoch AS view, unnest(generate_series(first, last)) AS n FROM rec WHERE kind = 'durable';
+-- levels of confirms: positions begin..until, at which confirms of this owner did not wait for the disks of backups, nor for its own
+CREATE TABLE level AS
+SELECT view, writer AS owner, n, list_position(['all-disks', 'primary-disk', 'all-memory'], name) - 1 AS level,
+  row_number() OVER (PARTITION BY view, writer ORDER BY inc, wseq) AS place
+FROM rec WHERE kind = 'confirm_level';
+CREATE TABLE no_wait AS
+SELECT own, w.view, w.owner, w.n AS begin, coalesce((SELECT arg_min(s.n, s.place) FROM level s
+  WHERE s.view = w.view AND s.owner = w.owner AND s.place > w.place AND s.level < if(own, 2, 1)), 9000000000) AS until
+FROM level w, (SELECT unnest([false, true]) AS own) WHERE w.level >= if(own, 2, 1);
 CREATE TABLE wants AS
 SELECT 'copy' AS what UNION ALL SELECT 'disk';
 CREATE TABLE due AS
 SELECT DISTINCT what, c.queue, c.epoch, c.id, c.prod, c.tag, c.view, c.n, m.owner, m.backup, m.begin, m.until, m.left_ts
 FROM conf c JOIN membership m ON m.view = c.view AND c.n >= m.begin AND c.n < m.until, wants
-WHERE c.kind = 'enqueue' AND (what = 'copy' OR (c.durable = 1 AND c.process IN (SELECT process FROM on_disk)));
+WHERE c.kind = 'enqueue' AND (what = 'copy' OR (c.durable = 1 AND c.process IN (SELECT process FROM on_disk)
+  AND NOT EXISTS (FROM no_wait l WHERE NOT l.own AND l.view = c.view AND l.owner = m.owner AND c.n >= l.begin AND c.n < l.until)));
 CREATE TABLE unacked AS
 SELECT d.*, d.n > coalesce((SELECT max(a.n) FROM acked a WHERE a.view = d.view AND a.backup = d.backup
   AND a.n >= d.begin AND a.n < d.until AND (d.what = 'copy' OR a.reason = 'durable')), -1) AS beyond
@@ -115,6 +125,7 @@ INSERT INTO found SELECT DISTINCT 'early', c.queue, c.epoch, NULL, 'disk of ' ||
 FROM conf c JOIN writers w USING (process)
 JOIN (SELECT process, max(n) AS top FROM on_disk GROUP BY process) d USING (process)
 WHERE c.kind = 'enqueue' AND c.durable = 1
+AND NOT EXISTS (FROM no_wait l WHERE l.own AND l.view = c.view AND l.owner = c.writer AND c.n >= l.begin AND c.n < l.until)
 AND NOT EXISTS (FROM on_disk o WHERE o.process = c.process AND o.view = c.view AND o.n = c.n)
 AND (w.sealed OR c.n <= (SELECT coalesce(max(n), 0) FROM on_disk o WHERE o.process = c.process AND o.view = c.view));
 

@@ -181,8 +181,9 @@ def take_position(s: Spoiler, view: int, n: int, wanted: Callable[[Record], bool
     return True
 
 
-def early_disk(s: Spoiler, kind: str) -> bool:
-    """One disk never recorded a position with durable messages."""
+def early_disk(s: Spoiler, kind: str, level: str | None = None) -> bool:
+    """One disk never recorded a position with durable messages. With a `level` of confirms at that position
+    which does not wait for the disk, that is no finding."""
     for process, noted in s.places(kind):
         if kind == "replicated" and noted["reason"] != "durable":
             continue
@@ -190,10 +191,13 @@ def early_disk(s: Spoiler, kind: str) -> bool:
             if not take_position(s, noted["epoch"], n, lambda r: "durable" in r):
                 continue
             node = process[0] if kind == "durable" else noted["peer"]
+            if level is not None:
+                s.after(process, noted, "confirm_level", name="all-disks", n=n + 1)
+                s.after(process, noted, "confirm_level", name=level, n=n)
             told = [r for _, r in s.ledgers.every(kind) if same(r, noted, "epoch", "peer", "reason")]
             s.ledgers.cut(told, n, n)
             for _, run in s.facts.at[noted["epoch"], n]:
-                if "durable" in run:
+                if "durable" in run and level is None:
                     ids = range(run["first"], run["last"] + 1)
                     s.found("early", run["queue"], run["epoch"], None, f"disk of {node}", ids)
             return True
@@ -244,6 +248,14 @@ def early_own_disk(s: Spoiler) -> bool:
 
 def early_backup_disk(s: Spoiler) -> bool:
     return early_disk(s, "replicated")
+
+
+def own_disk_not_waited_for(s: Spoiler) -> bool:
+    return early_disk(s, "durable", "all-memory")
+
+
+def backup_disk_not_waited_for(s: Spoiler) -> bool:
+    return early_disk(s, "replicated", s.rng.choice(("primary-disk", "all-memory")))
 
 
 def copy_differs(s: Spoiler) -> bool:
