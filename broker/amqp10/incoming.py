@@ -24,7 +24,7 @@ from broker.model.steps import Steps
 from broker.model.values import Need
 from broker.model.vhost.turns import publish_in_turns
 from broker.model.vhost.vhost import Published
-from broker.model.vhost.windows import first_fault
+from broker.model.vhost.windows import Keys, keys_of
 from broker.pieces import Parts, gather
 from understudy.shared.amqp10.addresses import Address, parse
 from understudy.shared.amqp10.conditions import (
@@ -307,16 +307,18 @@ class Incoming:
     def _publish_to(self, route: PublishRoute, run: _Run) -> Steps[None]:
         """Publish a run. A message with an id that a queue with a window cannot take is rejected alone."""
         form = self._links.connection.vhost.removals.format
-        while route.windows and (found := first_fault(form, run.messages)) is not None:
-            at, fault = found
+        keys, fault = keys_of(form, run.messages) if route.windows else (None, None)
+        while keys is not None and fault is not None:
+            at = len(keys)
             if at:
-                yield from self._publish_good(route, run.part(0, at))
+                yield from self._publish_good(route, run.part(0, at), keys)
             self._reject([run.deliveries[at]], fault_of(fault))
             run = run.part(at + 1, len(run.messages))
+            keys, fault = keys_of(form, run.messages)
         if run.messages:
-            yield from self._publish_good(route, run)
+            yield from self._publish_good(route, run, keys)
 
-    def _publish_good(self, route: PublishRoute, run: _Run) -> Steps[None]:
+    def _publish_good(self, route: PublishRoute, run: _Run, keys: Keys | None) -> Steps[None]:
         connection, kind = self._links.connection, run.kind
         outcome = deliveries.ACCEPTED if route.queues else deliveries.RELEASED
         count, counts = len(run.messages), connection.counts
@@ -336,6 +338,7 @@ class Incoming:
                 producer=self.producer, first_tag=run.first + at, expiration=kind.expiration,
                 priority=kind.priority,
                 numbering=None if numbers is None else numbers.numbering(run.first + at), by_id=True,
+                keys=None if keys is None else keys[at : at + len(messages)],
             )  # fmt: skip
             if part.refusing:
                 connection.await_refused()

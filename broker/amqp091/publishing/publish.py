@@ -43,7 +43,7 @@ from broker.errors import (
 from broker.model.values import Need
 from broker.model.vhost.enqueueing import Published
 from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
-from broker.model.vhost.windows import first_fault
+from broker.model.vhost.windows import Keys, keys_of
 from broker.pieces import PER_MESSAGE, gather
 
 if TYPE_CHECKING:
@@ -462,10 +462,11 @@ def _publish(
 
 def _publish_run(
     channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
-    largest: int, first: int,
+    largest: int, first: int, keys: Keys | None = None,
 ) -> None:  # fmt: skip
-    if route.windows:
-        _check_ids(channel, target, route, raws, kind, largest, first)
+    """`keys`: of the ids, if they are read already."""
+    if route.windows and keys is None:
+        keys = _read_ids(channel, target, route, raws, kind, largest, first)
     if channel.transaction is not None:
         channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
         return
@@ -476,7 +477,7 @@ def _publish_run(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
         blind=kind.blind, numbering=None if channel.numbers is None else channel.numbers.numbering(first),
-        by_id=True,
+        by_id=True, keys=keys,
     )  # fmt: skip
     if channel.confirming:
         _answer(channel, done, first, len(raws))
@@ -484,18 +485,18 @@ def _publish_run(
         channel.connection.await_refused()
 
 
-def _check_ids(
+def _read_ids(
     channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
     largest: int, first: int,
-) -> None:  # fmt: skip
+) -> Keys:  # fmt: skip
     """A message with an id that a queue with a window cannot take closes the channel. Those before it are
     published. Raises PreconditionFailed."""
-    found = first_fault(channel.connection.vhost.removals.format, raws)
-    if found is not None:
-        at, fault = found
-        if at:
-            _publish_run(channel, target, route, raws[:at], kind, largest, first)
+    keys, fault = keys_of(channel.connection.vhost.removals.format, raws)
+    if fault is not None:
+        if keys:
+            _publish_run(channel, target, route, raws[: len(keys)], kind, largest, first, keys)
         raise fault
+    return keys
 
 
 def _answer(channel: PublishingChannel, done: Published, first: int, count: int) -> None:
@@ -570,10 +571,11 @@ def _publish_divided(
     steps = steps_of(len(route.queues), len(raws))
     if not channel.is_open:
         return
+    keys: Keys | None = None
     if route.windows and steps > share:
-        _check_ids(channel, target, route, raws, kind, largest, first)
+        keys = _read_ids(channel, target, route, raws, kind, largest, first)
     if steps <= share or channel.transaction is not None:
-        _publish_run(channel, target, route, raws, kind, largest, first)
+        _publish_run(channel, target, route, raws, kind, largest, first, keys)
         yield steps
         return
 
@@ -587,6 +589,7 @@ def _publish_divided(
             producer=channel.producer, first_tag=first + at, expiration=kind.expiration,
             priority=kind.priority, blind=kind.blind,
             numbering=None if numbers is None else numbers.numbering(first + at), by_id=True,
+            keys=None if keys is None else keys[at : at + len(some)],
         )  # fmt: skip
         if part.refusing:
             channel.connection.await_refused()

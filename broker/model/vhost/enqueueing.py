@@ -100,12 +100,14 @@ class Enqueueing(Definitions):
         origin: Origin | None = None,
         numbering: Numbering | None = None,
         by_id: bool = False,
+        keys: Keys | None = None,
     ) -> Published:
         """Enqueue one run of messages with the same route. `blind`, `path`: see `Envelope`. `origin`: with a
         path: the id of the first message at the first node.
 
         With `numbering`, a queue does not take again what it has had; with `by_id`, what its
-        `x-dedup-window` knows. Takes over `raws`. A stale route is looked up again.
+        `x-dedup-window` knows. `keys`: of the ids, if the caller has read them. Takes over `raws`. A stale
+        route is looked up again.
         """
         history = self.history
         if route.generation != self.generation:
@@ -115,14 +117,14 @@ class Enqueueing(Definitions):
             waits = self.publish(
                 held, raws, persistent=persistent, channel=channel, largest_frame=largest_frame,
                 producer=producer, first_tag=first_tag, expiration=route.delay, priority=priority,
-                blind=blind, path=path, origin=origin, numbering=numbering, by_id=by_id,
+                blind=blind, path=path, origin=origin, numbering=numbering, by_id=by_id, keys=keys,
             )  # fmt: skip
             if not others.queues:
                 return waits
             done = self.publish(
                 others, raws, persistent=persistent, channel=channel, largest_frame=largest_frame,
                 producer=producer, first_tag=first_tag, expiration=expiration, priority=priority,
-                blind=blind, path=path, origin=origin, numbering=numbering, by_id=by_id,
+                blind=blind, path=path, origin=origin, numbering=numbering, by_id=by_id, keys=keys,
             )  # fmt: skip
             return Published(max(waits.need, done.need), done.accepted)
         if not route.groups:
@@ -130,9 +132,11 @@ class Enqueueing(Definitions):
                 history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
             return Published(Need.NONE, len(raws))
         parts = None if numbering is None else new_in(route.queues, numbering, len(raws))
-        keys: Keys | None = None
-        if by_id and route.windows:
-            keys = keys_in(self.removals.format, raws)
+        if not by_id or not route.windows:
+            keys = None
+        else:
+            if keys is None:
+                keys = keys_in(self.removals.format, raws)
             parts = without_known(parts, route.queues, keys, self.removals.wall_ms)
         numbers = self.shared.link_numbers
         linked = numbers.reserve(len(raws)) if route.linked and parts is None else 0

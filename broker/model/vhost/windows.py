@@ -1,7 +1,8 @@
 """Ids of messages, for queues that do not take an id again (`x-dedup-window`).
 
 The id is the header `x-dedup-id`, or else the property `message-id`. A message without one is always new.
-Channels and links call `first_fault` before they publish, `Enqueueing` calls the rest.
+Channels and links call `keys_of` before they publish, and give `Enqueueing`, which calls the rest, what they
+have read.
 """
 
 from __future__ import annotations
@@ -52,14 +53,16 @@ def _as_octets(value: object) -> bytes | None:
     return as_octets(value) if isinstance(value, str) else value if isinstance(value, bytes) else None
 
 
-def first_fault(form: MessageFormat, raws: Sequence[bytes]) -> tuple[int, PreconditionFailed] | None:
-    """The place of the first message whose id no queue with a window takes, and why."""
-    for at, raw in enumerate(raws):
-        try:
-            _octets_of(form, raw)
-        except PreconditionFailed as fault:
-            return at, fault
-    return None
+def keys_of(form: MessageFormat, raws: Sequence[bytes]) -> tuple[Keys, PreconditionFailed | None]:
+    """The hashes of the ids, up to the first message whose id no queue with a window takes; and why."""
+    keys: Keys = []
+    try:
+        for raw in raws:
+            octets = _octets_of(form, raw)
+            keys.append(None if octets is None else key_of(octets))
+    except PreconditionFailed as fault:
+        return keys, fault
+    return keys, None
 
 
 def keys_in(form: MessageFormat, raws: Sequence[bytes]) -> Keys:

@@ -15,7 +15,7 @@ from broker.model.octets import as_octets, is_unicode
 from broker.model.statistics import AMQP091
 from broker.model.values import Need, Reason, need_of
 from broker.model.vhost.turns import publish_in_turns
-from broker.model.vhost.windows import first_fault
+from broker.model.vhost.windows import keys_of
 from ha.adapter.management.definitions_view import to_json
 from ha.adapter.management.operations.arguments import Fault
 from ha.adapter.management.operations.asker import asker_of
@@ -186,8 +186,8 @@ def publish(broker: Broker, user: str | None, args: Arguments) -> Steps[Outcome]
         place.check_published(exchange, key)
     if route.needs_headers or framed.checked.copies:
         route = yield from place.find_by_headers(exchange, key, headers_of(framed.raw), framed.raw)
-    if route.windows and (fault := first_fault(place.removals.format, [framed.raw])) is not None:
-        raise fault[1]
+    if route.windows and (fault := keys_of(place.removals.format, [framed.raw])[1]) is not None:
+        raise fault
     _count(asker, route)
     accepted, need = yield from _published(broker, asker, route, framed)
     routed = bool(route.queues) and accepted

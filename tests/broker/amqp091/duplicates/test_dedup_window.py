@@ -8,10 +8,13 @@ import pytest
 
 from broker.amqp091.codec.content import write_content
 from broker.model.history.records import EnqueueRun, EntryDelete, EntryPut, IdsNoted, QueueIds, Unrouted
+from broker.model.queue.removals import MessageFormat
 from broker.model.values import FOREVER, Scope
+from broker.model.vhost import windows
 from broker.model.vhost.directory import POLICY
 from tests.broker.amqp091.transacting import bodies, gated, refused
 from tests.broker.amqp091.wire import Raw, World, encode_frame
+from tests.builds import PURE_ONLY
 
 
 def declared(world: World, name: str = "q", window: object = "100/1m", **arguments: Any) -> None:
@@ -198,3 +201,25 @@ def test_a_window_that_cannot_be_is_refused(window: object, why: str) -> None:
     client = World().open()
     client.send(1, "queue.declare", queue="q", arguments={"x-dedup-window": window})
     refused(client, 406, why)
+
+
+@PURE_ONLY
+@pytest.mark.parametrize("share", [1000, 3])
+def test_each_id_is_read_once(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a small share, the messages are published in turns."""
+    read: list[bytes | None] = []
+    octets_of = windows._octets_of
+
+    def counted(form: MessageFormat, raw: bytes) -> bytes | None:
+        read.append(octets_of(form, raw))
+        return read[-1]
+
+    monkeypatch.setattr(windows, "_octets_of", counted)
+    world = World(share=share)
+    declared(world)
+    declared(world, "other")
+    client = sending(world)
+    send(client, "a", "b", "a", "c")
+    world.pass_time(1)
+    assert read == [b"a", b"b", b"a", b"c"]
+    assert bodies(world, "q") == bodies(world, "other") == [b"a", b"b", b"c"]
