@@ -392,6 +392,10 @@ AMQP_0_10: dict[str, tuple[Counterpart, ...]] = {
             "session.attach, detach", "channel.open, close / begin, end, attach, detach", "session",
             "A detach is a close: no session outlives its connection.",
         ),
+        _counterpart(
+            "session.attached, detached", "channel.open-ok, close-ok / begin, end, attach, detach", "session",
+            "Answered by the primary alone.",
+        ),
         _counterpart("session.request-timeout, timeout", "- / expiry of a terminus", "none", "Ignored."),
         _counterpart(
             "session.command-point, gap, expected", "publish tag / delivery-tag", "session",
@@ -418,14 +422,21 @@ AMQP_0_10: dict[str, tuple[Counterpart, ...]] = {
             "Redelivered after a failover.",
         ),
         _counterpart(
-            "message.acquire", "- / -", "none", "Browsing is there, and takes nothing.",
+            "message.acquire, received and sent", "- / -", "none", "Browsing is there, and takes nothing.",
         ),
-        _counterpart("message.accept", "basic.ack / accepted", "replicated"),
+        _counterpart("message.accept, received", "basic.ack / accepted", "replicated"),
         _counterpart(
-            "message.reject", "basic.reject, nack / rejected", "replicated", "With its dead letter.",
+            "message.reject, received", "basic.reject, nack / rejected", "replicated",
+            "With its dead letter.",
         ),
         _counterpart(
-            "message.release", "requeue / released, modified", "inferred", "All is ready on a promoted node.",
+            "message.release, received", "requeue / released, modified", "inferred",
+            "All is ready on a promoted node.",
+        ),
+        _counterpart(
+            "message.accept, reject, release, sent", "confirm, basic.nack / outcomes of the broker",
+            "session",
+            "Wait for the batch, as `session.completed, sent`.",
         ),
         _counterpart("message.resume", "- / transfer with resume", "none"),
         _counterpart("message.subscribe, cancel", "basic.consume, cancel / attach, detach", "session"),
