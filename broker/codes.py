@@ -89,6 +89,16 @@ MEMORY_ALARM_OVER = Code(
     "There is room in memory again, after `memory-alarm`. Publishers go on.",
     "Nothing.",
 )
+PRODUCER_FORGOTTEN = Code(
+    "producer-forgotten",
+    "{what}",
+    "There were more producers with numbers than `producers.most`, or one was not connected for "
+    "`producers.idle`. The queues know its numbers no longer: what it sends again may be there twice. At "
+    "most one line a second names one, with how many others there were.",
+    "If it still sends, raise the setting that the line names. If clients make up a name for each process, "
+    "give them names that stay the same.",
+    example="producer 'shop' of virtual host '/' is forgotten: there may be 10000 (producers.most)",
+)
 CLOSED_LATE = Code(
     "connections-closed-late",
     "{connections} connections did not close in time",

@@ -83,7 +83,7 @@ class Broker:
         vhosts.consumer_max = settings.consumer_max_per_queue
         vhosts.producers.most = settings.producers_most
         vhosts.producers.idle = settings.producers_idle
-        vhosts.producers.told = lambda sentence: self.repeats.say("forgotten", sentence, self.now)
+        vhosts.producers.told = self._forgotten
         vhosts.steps = min(STEPS, max(HAND, 4 * settings.share))
         requeueing = vhosts.removals.requeueing
         requeueing.piece = requeueing.left = min(PIECE, max(1, settings.share // 3))
@@ -110,6 +110,7 @@ class Broker:
         """Protocols other than AMQP 0-9-1, by the eight octets of the client's protocol header."""
         self.repeats = Repeats[str](self.log)
         """Log lines that peers can cause any number of times."""
+        self.repeated_warnings = Repeats[Coded](self.warn)
         self.logins = Logins(self.authenticator, self.repeats.say)
         self.clients_max: int | None = None
         """Maximum number of logged-in clients; None: no limit. Peers and operators do not count."""
@@ -245,6 +246,8 @@ class Broker:
                 connection.update_paused()
         if self.repeats.due is not None:
             self.repeats.flush(now)
+        if self.repeated_warnings.due is not None:
+            self.repeated_warnings.flush(now)
         if self.clients_log.due is not None:
             self.clients_log.flush(now)
         if self.memory.due(now) or self.disk.due(now, self._received):
@@ -295,6 +298,9 @@ class Broker:
             if not send():
                 self.unconfirmed.pop(consumer, None)
 
+    def _forgotten(self, what: str) -> None:
+        self.repeated_warnings.say("forgotten", codes.PRODUCER_FORGOTTEN.say(what=what), self.now)
+
     def timers(self, now: float) -> None:
         """Handle handshake limits, held handshakes, heartbeats and unanswered closes. Call `end_tick`
         afterwards."""
@@ -324,7 +330,8 @@ class Broker:
         removal = None if over is None else self._wall.when(over)
         looks = None if waits else self.ack_timeouts.next(vhosts.removals.shortest_ack)
         watches = (looks, self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
-        for other in (self.history.next_deadline(), *watches, self.repeats.due, expiry, removal):
+        lines = (self.repeats.due, self.repeated_warnings.due)
+        for other in (self.history.next_deadline(), *watches, *lines, expiry, removal):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline

@@ -189,6 +189,9 @@ def test_producers_beyond_the_limit_are_forgotten_the_idlest_first() -> None:
     producer(world, "third")
     assert {name for _, name in world.vhost.shared.directory.producers} == {"second", "third"}
     assert producers.forgotten == 1 and not producers.queues_of("/", "first")
+    (said,) = [line for line in world.logged if "forgotten" in line]
+    why = "there may be 2 (producers.most)"
+    assert said == f"producer 'first' of virtual host '/' is forgotten: {why} (producer-forgotten)"
     assert send(producer(world, "first"), b"1") == ["basic.ack"]
     assert bodies(world, "q") == [b"1", b"1"], "it had been forgotten"
 
