@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proton import Delivery, Endpoint, Message, symbol
+from proton import Delivery, Endpoint, Message, symbol, ulong
 
 from broker.model.history.marks import last_of
 from tests.broker.amqp10.wire import Talker, world10
@@ -59,3 +59,11 @@ def test_a_claim_that_cannot_be_is_refused_with_its_link() -> None:
     named.turn()
     named.send(link, Message(body="x"))
     assert last_of(world.vhost.queues["q"].marks["shop"]) == 7
+
+
+def test_a_number_that_is_too_large_is_named_as_a_number() -> None:
+    world = world10()
+    world.open().call(1, "queue.declare", queue="q")
+    condition = sender(Talker(world), ulong(2**63)).remote_condition
+    assert condition.name == "amqp:precondition-failed"
+    assert condition.description == f"producer_next is a whole number from 1 to 2^62, not {2**63}"
