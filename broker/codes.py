@@ -92,10 +92,10 @@ MEMORY_ALARM_OVER = Code(
 PRODUCER_FORGOTTEN = Code(
     "producer-forgotten",
     "{what}",
-    "There were more producers with numbers than `producers.most`, or one was not connected for "
-    "`producers.idle`. The queues know its numbers no longer: what it sends again may be there twice. At "
-    "most one line a second names one, with how many others there were.",
-    "If it still sends, raise the setting that the line names. If clients make up a name for each process, "
+    "There were more producers with numbers than `producers.most`, so the one that was away longest is "
+    "forgotten. The queues know its numbers no longer: what it sends again may be there twice. At most one "
+    "line a second names one, with how many others there were.",
+    "If it still sends, raise `producers.most`. If clients make up a name for each process, "
     "give them names that stay the same.",
     example="producer 'shop' of virtual host '/' is forgotten: there may be 10000 (producers.most)",
 )

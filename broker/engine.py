@@ -298,8 +298,11 @@ class Broker:
             if not send():
                 self.unconfirmed.pop(consumer, None)
 
-    def _forgotten(self, what: str) -> None:
-        self.repeated_warnings.say("forgotten", codes.PRODUCER_FORGOTTEN.say(what=what), self.now)
+    def _forgotten(self, what: str, early: bool) -> None:
+        if early:
+            self.repeated_warnings.say("forgotten", codes.PRODUCER_FORGOTTEN.say(what=what), self.now)
+        else:
+            self.repeats.say("forgotten", what, self.now)
 
     def timers(self, now: float) -> None:
         """Handle handshake limits, held handshakes, heartbeats and unanswered closes. Call `end_tick`

@@ -110,8 +110,8 @@ class Producers:
         self._marked: dict[str, dict[str, Queue | dict[Queue, None]]] = {}
         """By virtual host and id: the queue, or queues, that have a mark."""
         self.duplicates = self.forgotten = 0
-        self.told: Callable[[str], None] = lambda sentence: None
-        """Writes a line to the log."""
+        self.told: Callable[[str, bool], None] = lambda sentence, early: None
+        """Writes a line to the log. `early`: the producer was not idle for its time."""
         self._idle: dict[Key, float] = {}
         """Known producers without a session, and since when: the longest first."""
 
@@ -185,7 +185,7 @@ class Producers:
                 raise PreconditionFailed(
                     f"{len(producers)} producers are connected, and there may be no more (producers.most)"
                 )
-            self._forget(shared, key, f"there may be {self.most} (producers.most)")
+            self._forget(shared, key, f"there may be {self.most} (producers.most)", early=True)
 
     def expire(self, shared: Sharing, now: float) -> None:
         """Once a tick: forget those that were idle for too long."""
@@ -194,12 +194,12 @@ class Producers:
             key, since = next(iter(self._idle.items()))
             if now - since < self.idle:
                 return
-            self._forget(shared, key, f"idle for {self.idle:g} s (producers.idle)")
+            self._forget(shared, key, f"idle for {self.idle:g} s (producers.idle)", early=False)
 
-    def _forget(self, shared: Sharing, key: Key, why: str) -> None:
+    def _forget(self, shared: Sharing, key: Key, why: str, *, early: bool) -> None:
         del self._idle[key]
         self.forgotten += 1
-        self.told(f"producer {key[1]!r} of virtual host {key[0]!r} is forgotten: {why}")
+        self.told(f"producer {key[1]!r} of virtual host {key[0]!r} is forgotten: {why}", early)
         record = EntryDelete(PRODUCER, *key, shared.directory.scope)
         shared.history.append(record)
         shared.directory.apply(record)
