@@ -71,6 +71,8 @@ class Shell:
         """Returns the TLS context of the next dial with that login."""
         self.carry: Callable[[], None] | None = None
         """Called in each tick after output is written: passes the machine's requests on."""
+        self.output_sent: Callable[[], None] | None = None
+        """Called in each tick when the output of inbound connections is written."""
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(LARGE_READ_SIZE))
         self.small_buffer = self.buffer[:READ_SIZE]
@@ -247,6 +249,8 @@ class Shell:
             socket = self.inbound.get(connection)
             if socket is not None:
                 socket.serve()
+        if self.output_sent is not None:
+            self.output_sent()
         if self.dialing is not None:
             self._serve_dials(self.dialing)
         if self._logging_in or self._unread:

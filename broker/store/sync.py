@@ -11,6 +11,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.store.kernel_sync import KernelSync
 
 LIGHT = 256 << 10
@@ -104,6 +106,10 @@ class LoopSync:
         self._by_thread = self._thread_done = False
         self._unsynced = False
         """A group was written, and the thread has to sync it."""
+        self.after_output: Callable[[], bool] = lambda: False
+        """Whether a tick's output goes first, as where backups wait for it."""
+        self._due = False
+        """Work has gathered, and waits for that."""
         self._stopping = False
         self._wary_until = 0.0
 
@@ -116,8 +122,19 @@ class LoopSync:
         self._thread.start()
 
     def wake(self) -> None:
-        if not self._busy and self._work is not None:
+        if self._busy or self._work is None:
+            return
+        if self.after_output():
+            self._due = True
+        else:
             self._begin(self._work)
+
+    def output_sent(self) -> None:
+        """Call it when the output of a tick has been handed to the kernel."""
+        if self._due and self._work is not None:
+            self._due = False
+            if not self._busy:
+                self._begin(self._work)
 
     def ready(self) -> None:
         """A sync of the kernel, or the thread, may be done."""

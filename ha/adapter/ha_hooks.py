@@ -88,6 +88,10 @@ class HaHooks(Hooks):
                 self._inbox.put(PeerCame())
         self._inbox.put(Arrived(peer, method_id, payload))
 
+    def is_client(self, connection: object) -> bool:
+        """Whether a connection has not used the extension class."""
+        return connection not in self._ids
+
     def connection_lost(self, connection: ExtensionPeer, *, clean: bool) -> None:
         peer = self._ids.pop(connection, None)
         if peer is not None:

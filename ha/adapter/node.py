@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.engine import Broker
 from broker.model.history.history import History
-from broker.model.values import CONFIRM_LEVELS, Position
+from broker.model.values import CONFIRM_LEVELS, ORIGIN, Need, Position
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.errors import StoreError
 from broker.wall_clock import JUMP_MS
@@ -149,6 +149,8 @@ class Node:
         self._dial_faults = DialFaults(log)
         self._grace_until: float | None = None
         self.now, self._wall_ms = 0.0, 0
+        self._released = ORIGIN
+        """Up to here the last tick has released confirms, at least."""
         self._started = False
         self._questions = Questions(self)
         self.core.messages.serve(CONTROLLER, self._controller)
@@ -223,9 +225,17 @@ class Node:
         return self.broker.accept(peer, now)
 
     def take_dirty(self) -> list[Connection]:
-        """Connections with output, or to be closed, since the last call."""
+        """Connections with output, or to be closed, since the last call. Those of peers come first: confirms
+        wait for backups."""
         dirty = self.broker.take_dirty()
+        if len(dirty) > 1:
+            dirty.sort(key=self.hooks.is_client)
         return dirty if self.stopped is None else []
+
+    def feeds_backups(self) -> bool:
+        """Whether history goes to backups."""
+        primary = self.core.primary
+        return primary is not None and bool(primary.backups)
 
     # -- outbound dials
 
@@ -336,6 +346,7 @@ class Node:
         self._questions.tick()
         self.last_man.tick(wall_ms)
         self.broker.completion.floor = core.confirm_floor
+        self._released = self.broker.completion.durable
         self.broker.end_tick(now, wall_ms)
         self.last_man.end_tick(wall_ms)
         self.mirrors.end_tick(now)
@@ -400,6 +411,14 @@ class Node:
         asker = self.hooks.peers.get(peer)
         if asker is not None:
             self._effects.witness_ok(asker, self.witness.hear(asker.user, payload, now))
+
+    def disk_moved(self) -> bool:
+        """Whether a tick is due because the store's `durable` has moved. Call it on the broker's thread. No
+        tick is due while all that waits for the disk waits for a backup, too: the backup's ack makes one."""
+        completion = self.broker.completion
+        if completion.floor is not Need.DURABLE or not self.vhosts.serving or self._store.failed is not None:
+            return True
+        return completion.durable > self._released
 
     def timers(self, now: float) -> None:
         """Do what is due: heartbeats, handshakes, redials, exclusions (in the `end_tick` that follows)."""

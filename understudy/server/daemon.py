@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -73,7 +74,7 @@ class CannotStart(CodedError):
 
 
 class _WakingStore(SegmentStore):
-    """Asks the shell for a tick whenever `durable` has moved. Any thread may call `wake`."""
+    """Calls `wake` whenever `durable` has moved, on whichever thread syncs."""
 
     wake: Callable[[], None] = staticmethod(lambda: None)
     busy_since: float | None = None
@@ -334,6 +335,12 @@ def _ha_settings(settings: Settings) -> HaSettings:
     )
 
 
+def _disk_moved(node: Node, shell: Shell, thread: int) -> None:
+    """Ask for a tick, from any thread; on the broker's own `thread` only where the node has use for one."""
+    if threading.get_ident() != thread or node.disk_moved():
+        shell.wake()
+
+
 async def _serve(settings: Settings, parts: _Parts) -> str | None:
     node, store = parts.node, parts.store
     space = room()
@@ -341,8 +348,10 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     node.broker.clients_max = clients
     shell = Shell(node, clients=clients, reserve=space.reserve, lingering=space.lingering)
     if isinstance(store, _WakingStore):
-        store.wake = shell.wake
+        store.wake = partial(_disk_moved, node, shell, threading.get_ident())
     if parts.sync is not None:
+        parts.sync.after_output = node.feeds_backups
+        shell.output_sent = parts.sync.output_sent
         asyncio.get_running_loop().add_reader(parts.sync.fileno(), parts.sync.ready)
     passwords = LoginThreads(node.broker.logins, shell)
     loop = asyncio.get_running_loop()

@@ -88,6 +88,21 @@ def test_a_small_group_is_durable_when_the_kernel_says_so(started: Started, kern
     assert store.durable == Position(1, 2) and kernel.submitted == 2 and not kernel.told.is_set()
 
 
+def test_a_group_waits_for_the_output_that_is_to_leave_before(started: Started, kernel: Kernel) -> None:
+    store, _ = started
+    driver = store._driver
+    assert isinstance(driver, LoopSync)
+    driver.after_output = lambda: True
+    append(store, 1, enqueue(1))
+    assert kernel.submitted == 0
+    driver.output_sent()
+    append(store, 2, enqueue(2))
+    driver.output_sent()
+    assert kernel.submitted == 1, "one sync at a time"
+    ready(store, kernel, 0)
+    assert store.durable == Position(1, 1) and kernel.submitted == 2
+
+
 def test_large_groups_and_new_segments_are_the_work_of_the_thread(started: Started, kernel: Kernel) -> None:
     store, by_thread = started
     append(store, 1, enqueue(1, LIGHT // 8))

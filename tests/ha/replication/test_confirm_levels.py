@@ -73,6 +73,32 @@ def test_primary_disk_waits_for_the_disk_of_the_primary_alone() -> None:
     assert not confirmed(pair, "q", "c"), "it waits for the memory of the backup"
 
 
+@pytest.mark.parametrize(
+    ("level", "before_the_ack"), [("all-disks", False), ("primary-disk", True), ("all-memory", True)]
+)
+def test_a_synced_disk_asks_for_a_tick_unless_the_backups_ack_makes_one(
+    level: str, before_the_ack: bool
+) -> None:
+    pair = up(confirm=level)
+    a, b = pair
+    for acked in (False, True):
+        disks(pair, primary=False, backup=acked)
+        position = pair.publish(a, "q", "a")
+        pair.run(0.1)
+        a.sync.run()
+        assert a.running.disk_moved() is (acked or before_the_ack)
+        disks(pair, primary=True, backup=True)
+        pair.run(0.1)
+        assert pair.confirmed(a, position)
+    pair.kill(b)
+    pair.until(lambda: a.running.core.primary is not None and not a.running.core.primary.backups)
+    disks(pair, primary=False, backup=True)
+    pair.publish(a, "q", "alone")
+    pair.run(0.1)
+    a.sync.run()
+    assert a.running.disk_moved()
+
+
 def test_all_memory_waits_for_no_disk_but_on_a_primary_alone() -> None:
     pair = up(confirm="all-memory")
     a, b = pair

@@ -446,7 +446,10 @@ class Machine:
         except Crash:
             self.kill(Death.CRASHED)
             return
-        self._end_tick_now()
+        if self.running.disk_moved():
+            self._end_tick_now()
+        else:
+            self._drive_sync()
 
     def _end_tick_now(self) -> None:
         if self._tick is not None:
