@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from broker.model.history.batch import Batch
+from broker.model.history.record_codec import targets_at
 from broker.model.history.records import EnqueueRun
 from broker.model.values import ORIGIN, Scope
 from ha.adapter.ledger_port import PRIMARY, LedgerPort
 from ha.adapter.recovery import Bases
 from ha.core.primary.content import Content
 from ha.core.primary.contents import Place
+from ha.core.wire.known_targets import WIDEST, WideRun
 
 if TYPE_CHECKING:
     from broker.model.history.history import History
@@ -51,7 +53,19 @@ class LinkSink:
         if primary is not None and primary.backups:
             payload = batch.payload(Scope.LINK)
             places = _places(batch, payload, primary.contents.whole) if primary.contents.whole else []
-            primary.batch(batch.position, batch.wall_ms, payload, self._node.now, places)
+            wide = _wide(batch, primary.wide_run)
+            primary.batch(batch.position, batch.wall_ms, payload, self._node.now, places, wide)
+
+
+def _wide(batch: Batch, least: int) -> list[WideRun]:
+    """The runs of the batch that go to many queues."""
+    found, index = [], 0
+    for record in batch.records:
+        if record.scope & Scope.LINK:
+            if type(record) is EnqueueRun and least <= len(record.queues) <= WIDEST:
+                found.append(WideRun(index, targets_at(record), record.queues, record.firsts, record.count))
+            index += 1
+    return found
 
 
 def _places(batch: Batch, payload: list[bytes], whole: Mapping[int, Content]) -> list[Place]:

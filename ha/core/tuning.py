@@ -48,6 +48,8 @@ class Tuning:
     """Octets of a large message that are worth a frame of the link: smaller parts of it wait for more."""
     contents_max: int = 256 << 20
     """Octets of large messages that are on their way ahead, above which no other one goes ahead."""
+    wide_run: int = 8
+    """Queues of a run from which on the backups remember its targets."""
     checkpoint_every: float = 5.0
     """Time between two consistency checkpoints while a backup is in sync."""
     checkpoint_queues: int = 500

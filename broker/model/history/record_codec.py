@@ -338,6 +338,12 @@ def encode_record(record: Record) -> bytes:
     return b"".join([_HEAD.pack(size, kind, record.scope), *parts])
 
 
+def targets_at(run: EnqueueRun) -> int:
+    """Where the encoded record has its queues, and after them their firsts."""
+    at = _HEAD.size + U16.size
+    return at if run.numbering is None else at + len(_text_of(run.numbering[0])) + _NUMBERS.size
+
+
 def split_records(buf: bytes | memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """Each record of `buf` as (kind, scope, framed record), not decoded. For filters.
 

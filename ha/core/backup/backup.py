@@ -44,6 +44,9 @@ SECOND_LOOK = 0.05
 """Seconds from finding a primary silent to believing it: more than one round of reading."""
 HAVE_ROOM = 60_000
 """Bytes of one HAVE message; it is cut further where the link has negotiated smaller frames."""
+_QUIET = frozenset({Frame.BATCH, Frame.BATCH_OF_TARGETS})
+"""Frames that ask for no ack before the disk has them."""
+_BATCHES = _QUIET | {Frame.BATCH_OF_CONTENTS}
 
 
 @dataclass(slots=True, frozen=True)
@@ -187,7 +190,7 @@ class Backup:
         for kind, body in self._decoder.feed(payload):
             if kind is Frame.CONTENT:
                 self._prompt = self._prompt or self._window_fills()
-            elif kind is not Frame.BATCH:
+            elif kind not in _QUIET:
                 self._prompt = True
             if kind is Frame.RECORD:
                 self._record(parse_json(body))
@@ -199,7 +202,7 @@ class Backup:
             if first and self._local.record is not None:
                 self._begin(self._local.record, self._replicator.epoch)
             self._replicator.frame(kind, body)
-            if kind in (Frame.BATCH, Frame.BATCH_OF_CONTENTS):
+            if kind in _BATCHES:
                 self._acks.got(self._replicator.applied, self._replicator.sent_at, now)
             self._heed_ended()
             self._reset(self._replicator)

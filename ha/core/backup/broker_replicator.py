@@ -12,6 +12,7 @@ from ha.core.backup.coming_contents import ComingContents
 from ha.core.backup.queue_replicator import QueueReplicator
 from ha.core.errors import LinkError
 from ha.core.ports import BadEvent, ReplicaModel
+from ha.core.wire.known_targets import HeardTargets
 from ha.core.wire.link import BatchHead, Frame, parse_batch, parse_begin, parse_position, parse_queue
 from understudy.shared.codes import Coded
 
@@ -41,6 +42,7 @@ class BrokerReplicator:
         self.resets = 0
         """Queues that had to be sent again on this link."""
         self.contents = ComingContents()
+        self.targets = HeardTargets()
         self._awaited: set[bytes] = set()
         """Queues to be sent again that have not come whole yet."""
 
@@ -88,6 +90,8 @@ class BrokerReplicator:
             raise LinkError(f"{kind.name} before the definitions are whole")
         elif kind is Frame.BATCH_OF_CONTENTS:
             self._batch(self.contents.batch(body))
+        elif kind is Frame.BATCH_OF_TARGETS:
+            self._batch(self.targets.batch(body))
         elif kind is Frame.CONTENT_GONE:
             self.contents.gone(body)
         elif kind is Frame.GUARD:

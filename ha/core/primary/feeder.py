@@ -15,7 +15,17 @@ from ha.core.primary.contents import Contents, Place
 from ha.core.primary.remote_backup import RemoteBackup
 from ha.core.record.in_sync_record import InSyncRecord
 from ha.core.tuning import Tuning
-from ha.core.wire.link import Frame, LeftOut, batch_frame, batch_of_contents, frame, position_bytes, to_json
+from ha.core.wire.known_targets import WideRun
+from ha.core.wire.link import (
+    Frame,
+    LeftOut,
+    batch_frame,
+    batch_head,
+    batch_of_contents,
+    frame,
+    position_bytes,
+    to_json,
+)  # fmt: skip
 from ha.core.wire.replicating_subscription import ReplicatingSubscription
 
 PER_QUEUE = 512
@@ -123,6 +133,7 @@ class Feeder:
         payload: list[bytes],
         now: float,
         places: list[Place],
+        wide: list[WideRun],
     ) -> None:
         """This tick's history goes to every live backup, without the octets that it has. O(records)."""
         parts: list[bytes] | None = None
@@ -132,6 +143,9 @@ class Feeder:
                 if places and (sent := self.contents.places(backup, places)):
                     self._batch_of_contents(backup, position, wall_ms, payload, now, sent)
                     continue
+                if wide and not backup.behind:
+                    self._batch_of_targets(backup, position, wall_ms, payload, now, wide)
+                    continue
                 if parts is None:
                     parts = batch_frame(position, wall_ms, now, payload)
                     size = sum(map(len, parts))
@@ -140,6 +154,14 @@ class Feeder:
                     continue
                 backup.sending(position, size, now)
                 self.stream(backup, parts)
+
+    def _batch_of_targets(
+        self, backup: RemoteBackup, position: Position, wall_ms: int, payload: list[bytes], now: float,
+        wide: list[WideRun],
+    ) -> None:  # fmt: skip
+        parts = backup.targets.batch(batch_head(position, wall_ms, now), payload, wide)
+        backup.sending(position, sum(map(len, parts)), now)
+        self.stream(backup, parts)
 
     def _batch_of_contents(
         self, backup: RemoteBackup, position: Position, wall_ms: int, payload: list[bytes], now: float,

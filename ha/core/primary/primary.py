@@ -39,6 +39,7 @@ from ha.core.record.record_keeper import RETRY, Deferred, RecordKeeper, Told
 from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
 from ha.core.wire.hello import JoinRequest
+from ha.core.wire.known_targets import WideRun
 from ha.core.wire.link import UUID, Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
 from understudy.shared.codes import Coded
 
@@ -332,10 +333,17 @@ class Primary:
         return self._feeder.contents
 
     def batch(
-        self, position: Position, wall_ms: int, payload: list[bytes], now: float, places: list[Place]
-    ) -> None:
-        """This tick's history goes to every live backup. `places`: where it has what has gone ahead."""
-        self._feeder.batch(self.backups.values(), position, wall_ms, payload, now, places)
+        self, position: Position, wall_ms: int, payload: list[bytes], now: float, places: list[Place],
+        wide: list[WideRun],
+    ) -> None:  # fmt: skip
+        """This tick's history goes to every live backup. `places`: where it has what has gone ahead. `wide`:
+        its runs to at least `wide_run` queues."""
+        self._feeder.batch(self.backups.values(), position, wall_ms, payload, now, places, wide)
+
+    @property
+    def wide_run(self) -> int:
+        """From how many queues on the targets of a run are worth remembering."""
+        return self._tuning.wide_run
 
     def ack(self, peer: int, ack: Ack, now: float) -> None:
         """A backup reports. LinkError costs it its link."""

@@ -29,6 +29,7 @@ from ha.core.primary.content import Progress
 from ha.core.primary.queue_guard import QueueGuard
 from ha.core.record.in_sync_record import Incarnation, RecordVersion
 from ha.core.tuning import Tuning
+from ha.core.wire.known_targets import KnownTargets
 from ha.core.wire.link import Ack
 from ha.core.wire.replicating_subscription import ReplicatingSubscription
 
@@ -149,6 +150,8 @@ class RemoteBackup:
         """Where it was guarded; if it stalled then, it is not guarded again before it has got there."""
         self.contents: dict[int, Progress] = {}
         """Large messages that go to it ahead of their batches."""
+        self.targets = KnownTargets()
+        """Those of wide runs that it knows."""
         self._travelling: deque[_Sent] = deque()
         """Batches of which not every byte has been handled there."""
         self._arrived: deque[tuple[_Sent, float, int]] = deque()
@@ -223,6 +226,7 @@ class RemoteBackup:
         self._unsynced = 0
         self.definitions = None
         self.contents.clear()
+        self.targets.clear()
         self.held.clear()
         self.held_bytes = 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.model.values import Position
@@ -17,7 +17,7 @@ from ha.core.clocks import Clocks
 from ha.core.errors import LinkError
 from ha.core.record.in_sync_record import RecordVersion
 
-VERSION = 11
+VERSION = 12
 """Of the link protocol. A peer with another major version is refused with a sentence."""
 UUID = 16
 """Octets of a queue's."""
@@ -88,6 +88,8 @@ class Frame(enum.IntEnum):
     BATCH_OF_CONTENTS = 12
     """As BATCH, but between its head and its records a count, then so many times a number and an offset in
     the records, growing: there the octets of that message are left out, all of which have come before."""
+    BATCH_OF_TARGETS = 13
+    """As BATCH, but between its head and its records a list of runs to many queues: see `known_targets`."""
 
 
 _HEAD = struct.Struct(">IB")
@@ -117,10 +119,12 @@ class LeftOut(NamedTuple):
 
 def batch_frame(position: Position, wall_ms: int, sent_at: float, payload: list[bytes]) -> list[bytes]:
     """Costs O(records), however many messages they carry."""
-    length = _BATCH.size + sum(map(len, payload))
-    return [
-        _HEAD.pack(length, Frame.BATCH) + _BATCH.pack(position.epoch, position.n, wall_ms, sent_at), *payload,
-    ]  # fmt: skip
+    head = batch_head(position, wall_ms, sent_at)
+    return [_HEAD.pack(len(head) + sum(map(len, payload)), Frame.BATCH) + head, *payload]
+
+
+def batch_head(position: Position, wall_ms: int, sent_at: float) -> bytes:
+    return _BATCH.pack(position.epoch, position.n, wall_ms, sent_at)
 
 
 def content_number(number: int) -> bytes:
@@ -138,21 +142,29 @@ def batch_of_contents(
     position: Position, wall_ms: int, sent_at: float, payload: list[bytes], left_out: list[LeftOut]
 ) -> list[bytes]:
     """A batch without the octets of messages that have gone ahead. `left_out` is in the order of records."""
+    offsets, parts = batch_parts(payload, [(place.record, place.at, place.octets) for place in left_out])
+    places = [_PLACE.pack(place.number, at) for place, at in zip(left_out, offsets, strict=True)]
+    head = batch_head(position, wall_ms, sent_at)
+    return frame(Frame.BATCH_OF_CONTENTS, [head, _COUNT.pack(len(places)), *places, *parts])
+
+
+def batch_parts(
+    payload: list[bytes], left_out: Sequence[tuple[int, int, int]]
+) -> tuple[list[int], list[bytes]]:
+    """The records without some octets, and where these are missing. `left_out`: the index of a record, where
+    the octets begin in it, and how many they are; at most one of each record, in order."""
+    offsets: list[int] = []
     parts: list[bytes] = []
-    places: list[bytes] = []
     at, record = 0, 0
-    for number, index, start, octets in left_out:
+    for index, start, octets in left_out:
         whole = payload[index]
         at += sum(map(len, payload[record:index])) + start
         parts += payload[record:index]
         parts += filter(None, (whole[:start], whole[start + octets :]))
-        places.append(_PLACE.pack(number, at))
+        offsets.append(at)
         at += len(whole) - start - octets
         record = index + 1
-    head = _BATCH.pack(position.epoch, position.n, wall_ms, sent_at)
-    return frame(
-        Frame.BATCH_OF_CONTENTS, [head, _COUNT.pack(len(places)), *places, *parts, *payload[record:]]
-    )
+    return offsets, parts + payload[record:]
 
 
 def parse_batch_of_contents(body: bytes, take: Callable[[int], list[bytes]]) -> BatchHead:

@@ -434,6 +434,7 @@ class Settings(HaSettings):
             short_lag=link.short_lag,
             checkpoint_queues=link.quiesce_queues, checkpoint_most=link.quiesce_most,
             contents_window=link.contents_window, contents_piece=link.contents_window // 64,
+            wide_run=2,
         )  # fmt: skip
 
 

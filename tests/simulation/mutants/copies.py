@@ -29,6 +29,7 @@ from ha.core.primary import consistency_checkpoints
 from ha.core.primary.contents import Place
 from ha.core.primary.primary import Primary
 from ha.core.primary.remote_backup import Phase
+from ha.core.wire.known_targets import KnownTargets, WideRun
 from ha.core.wire.link import BatchHead
 from ha.core.wire.replicating_subscription import BEFORE_ALL
 from tests.simulation.mutants.mutant import Mutant, Patch, never
@@ -51,6 +52,16 @@ def _skip_every_ninth(batch: Any) -> Any:
             batch(self, head)
         else:
             self.applied, self.sent_at = head.position, head.sent_at
+
+    return broken
+
+
+def _whatever_the_ids(place: Any) -> Any:
+    def broken(self: KnownTargets, run: WideRun) -> Any:
+        slot = self._slots.get(b"".join(run.queues))
+        if slot is not None:
+            slot.following = run.firsts
+        return place(self, run)
 
     return broken
 
@@ -265,6 +276,12 @@ MUTANTS = (
         (2, 4, 5),
         (Patch(ComingContents, "_of", _another_message),),
         because="A message that is replaced is gone, 2, before the copy or the consumer shows another one.",
+    ),
+    Mutant(
+        "leave out ids that do not follow on",
+        "A batch leaves out the targets of a run which goes to known queues, though others came in between.",
+        (13,),
+        (Patch(KnownTargets, "_place", _whatever_the_ids),),
     ),
     Mutant(
         "keep what the primary has not defined",

@@ -27,6 +27,7 @@ from broker.model.history.records import (
 from ha.core.backup.coming_contents import ComingContents
 from ha.core.primary.consistency_checkpoints import parse_checkpoint
 from ha.core.record.in_sync_record import record_from_json
+from ha.core.wire.known_targets import HeardTargets
 from ha.core.wire.link import (
     Ack,
     BatchHead,
@@ -286,6 +287,7 @@ class LinkTalk:
         self._names = names
         self._decoder = StreamDecoder(Frame)
         self._contents = ComingContents()
+        self._targets = HeardTargets()
         self._have = HaveDecoder()
         self._hellos: dict[bool, tuple[object, ...]] = {}
         self._last_ack: Ack | None = None
@@ -374,6 +376,8 @@ class LinkTalk:
                 yield self._batch(parse_batch(body))
             case Frame.BATCH_OF_CONTENTS:
                 yield self._batch(self._contents.batch(body))
+            case Frame.BATCH_OF_TARGETS:
+                yield self._batch(self._targets.batch(body))
             case Frame.DEFINITIONS:
                 position, rest = parse_position(body)
                 items = [item for record in decode_records(rest) for item in self._record(record)]
