@@ -108,6 +108,9 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("ha.brokers=h:1|,i:1", "ha.brokers (--set): 'h:1|' has an empty part"),
         ("ha.brokers=h:1| |g:1,i:1", "ha.brokers (--set): 'h:1| |g:1' has an empty part"),
         ("ha.brokers=h:1|here,i:1", "ha.brokers (--set): 'here' is not an address"),
+        ("ha.brokers=amqp://u:s3@cret@h:1", "ha.brokers (--set): 'amqp://***@h:1' is not an address"),
+        ("broker.listen=u:s3cret@h:1", "broker.listen (--set): '***@h:1' is not an address"),
+        ("broker.listen=s3cret@h:1", "broker.listen (--set): '***@h:1' is not an address"),
         ("ha.brokers=a:1|b:1|c:1|d:1|e:1", "ha.brokers (--set): 'a:1|b:1|c:1|d:1|e:1' has 5 addresses"),
         ("ha.min_backups=1", "ha.min_backups (--set): 1 needs more brokers than the 0 of ha.brokers"),
         (
