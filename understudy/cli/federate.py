@@ -27,9 +27,12 @@ _COLUMNS = (
     "vhost",
     "upstream",
     "consume_mode",
+    "forward_mode",
     "state",
     "interest",
     "taken",
+    "given",
+    "waiting",
     "promise",
     "reason",
 )
@@ -152,7 +155,7 @@ def _set_paused(exchange: str, upstream: str, vhost: str, broker: dict[str, Any]
     found = next((line for line in entries if (line["vhost"], line["name"]) == (vhost, name)), None)
     if found is None:
         node.nothing(f"agent of exchange {exchange!r} for {upstream!r} in {vhost!r}")
-    state = "is paused" if paused else "runs"
+    state = "is paused" if paused else "is not paused any more"
     done = f"the agent of exchange {exchange!r} for {upstream!r} {state}"
     node.change("put", AGENT, vhost, name, {**found["value"], "paused": paused}, done)
 

@@ -91,7 +91,7 @@ def map_net(
         try:
             picture.write_text(svg(net))
         except OSError as error:
-            raise Failed(codes.FILE_FAILED.say(fault=of_file(error, picture))) from None
+            raise Failed(codes.FILE_FAILED.say(fault=of_file(error))) from None
     if form == "json":
         click.echo(json.dumps({"nodes": net.node_lines(), "links": net.link_lines()}))
         return
@@ -218,6 +218,8 @@ def attach(pattern: str, vhost: str, upstream_name: str, form: str, **options: A
         if line["vhost"] == vhost and not line["internal"] and not line["name"].startswith(BUILT_IN)
         and matches.search(line["name"])
     )  # fmt: skip
+    if not found:
+        node.nothing(f"exchange in {vhost!r} that matches {pattern!r}")
     new = [name for name in found if (vhost, name, upstream_name) not in has]
     changes = [
         {
@@ -236,8 +238,6 @@ def attach(pattern: str, vhost: str, upstream_name: str, form: str, **options: A
     for name in found:
         how = "has an agent" if name in new else "has an agent already"
         click.echo(f"{node.address}: exchange {cell(name)} {how} for {cell(upstream_name)}")
-    if not found:
-        node.nothing(f"exchange in {vhost!r} that matches {pattern!r}")
 
 
 def _exchanges(node: PrimaryBroker) -> list[dict[str, Any]]:

@@ -196,19 +196,21 @@ class _Drawn:
             for link in self.net.links if link.upstream == key
         }  # fmt: skip
         running = {
-            (at["vhost"], at["exchange"], at["node"], at["way"]) for at in found["federation"]["links"]
+            (at["vhost"], at["exchange"], at["node"], at["way"]): at for at in found["federation"]["links"]
         }
         queued = {
             (q["vhost"], *_parts(q["name"]), TAKES) for q in found["queue_list"] if _is_taken(q["name"])
         }  # fmt: skip
-        for vhost, exchange, name, way in sorted(running | queued):
+        for vhost, exchange, name, way in sorted({*running, *queued}):
             if exchange == NODES:
                 continue  # each upstream has such a link, besides its agents
             agent = self._named.get(name) or self._downstream(name, found)
             if (vhost, exchange, agent, way) in told:
                 continue
-            state = "running" if (vhost, exchange, name, way) in running else AWAY
+            feed = running.get((vhost, exchange, name, way))
+            state = "running" if feed is not None else AWAY
             link = NetLink(exchange, way, agent, key, "", vhost, vhost, state, mode="?")
+            link.interest = feed["interest"] if feed is not None else 0
             link.waiting = self._waiting(link) if way == TAKES else None
             self.net.links.append(link)
 

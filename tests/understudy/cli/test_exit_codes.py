@@ -61,6 +61,7 @@ REFUSED = [
     ["declare", "binding", "none", "none"],
     ["federate", "trace", "none", "k", "--net"],
     ["federate", "attach", "^none$", "--upstream", "hub"],
+    ["federate", "attach", "^none$", "--upstream", "hub", "--format", "json"],
     ["federate", "pause", "x", "none"], ["federate", "resume", "x", "none"],
     ["federate", "remove", "agent", "x", "none"], ["federate", "remove", "upstream", "none"],
 ]  # fmt: skip
@@ -191,6 +192,14 @@ def test_a_node_that_answers(command: list[str], node: Serving) -> None:
 @pytest.mark.parametrize("command", REFUSED, ids=" ".join)
 def test_a_node_that_refuses(command: list[str], node: Serving) -> None:
     assert code_of([*command, "-b", str(node.amqp)]) == FAILED
+
+
+def test_a_picture_that_cannot_be_written_is_named(
+    node: Serving, places: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = places["absent"] / "net.svg"
+    assert code_of(["federate", "map", "-b", str(node.amqp), "--svg", str(picture)]) == FAILED
+    assert capsys.readouterr().err.endswith(f"{picture}: No such file or directory (file-unusable)\n")
 
 
 @pytest.mark.parametrize("command", NODE, ids=" ".join)

@@ -100,6 +100,8 @@ def test_a_node_downstream_is_asked_where_it_says_that_it_is_if_that_is_wanted()
         assert [broker.address for broker in leaf.brokers] == [address(net.nodes["one"][0])]
         assert leaf.reason == ("" if downstream else UNASKED)
         assert len(drawn.nodes) == 3 and len(drawn.links) == 3
+        taken = [link.interest for link in drawn.links if link.way == TAKES]
+        assert taken == [1, 1]  # as the upstream knows it, where the leaf was not asked
 
 
 def test_an_upstream_is_known_by_its_link_queue_where_its_addresses_lead_nowhere() -> None:
