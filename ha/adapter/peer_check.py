@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.amqp091.server.handshake import PEER_CAPABILITY
+from broker.amqp091.server.handshake import FEDERATION_CAPABILITY, FOLLOWER_CAPABILITY, PEER_CAPABILITY
 from broker.errors import NotAllowed
 from ha.core.federation.wire import LinkMethod
 from ha.core.mirror.wire import MirrorMethod
@@ -21,10 +21,6 @@ from understudy.shared.text import shown
 if TYPE_CHECKING:
     from broker.hooks import Applicant
 
-FOLLOWER_CAPABILITY = "understudy.ha-follower"
-"""Besides the peer's: claimed by a broker that follows queues of another site."""
-FEDERATION_CAPABILITY = "understudy.federation"
-"""Besides the peer's: claimed by a federated broker, which takes from exchanges."""
 _OF_A_FOLLOWER = frozenset(MirrorMethod) | {Method.MANAGE}
 _FEDERATION = frozenset(LinkMethod)
 

@@ -28,9 +28,17 @@ if TYPE_CHECKING:
 
 PEER_CAPABILITY = "understudy.ha-peer"
 """Claimed by the link of a pair. Needs the tag `ha`, which allows nothing else but management."""
+FOLLOWER_CAPABILITY = "understudy.ha-follower"
+"""Besides the peer's: claimed by a broker that follows queues of another site."""
+FEDERATION_CAPABILITY = "understudy.federation"
+"""Besides the peer's: claimed by a federated broker, which takes from exchanges."""
 MANAGEMENT_CAPABILITY = "understudy.management"
 """Claimed by operators' tools. Needs the tag `administrator` (or `ha`)."""
 
+_ELSEWHERE = {
+    FOLLOWER_CAPABILITY: "a broker of another site that follows queues",
+    FEDERATION_CAPABILITY: "a federated broker",
+}
 _NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not know all users yet"
 _ASK_AGAIN = 0.1
 """Seconds between two calls of the hooks for a connection that they hold."""
@@ -147,7 +155,7 @@ class Handshake:
         if isinstance(why, LoginRefused):
             cause = why.cause
             if not cause and self._claim() is Claim.PEER:
-                cause = "a node of a pair; ha.username and ha.password have to be the same on all nodes"
+                cause = self._cause_of_a_peer()
             connection.log_refused(self._name, cause)
         if not connection.capability("authentication_failure_close"):
             connection.abandon("login refused, and the client cannot be told")
@@ -185,6 +193,13 @@ class Handshake:
         connection.is_management = claim is not Claim.APPLICATION
         self.step = HandshakeStep.HELD
         self.ask(now)
+
+    def _cause_of_a_peer(self) -> str:
+        """Why a login of a broker is refused. Only a node of the pair has a login of `ha`."""
+        for capability, who in _ELSEWHERE.items():
+            if self._connection.capability(capability):
+                return f"{who}: no such user, or a wrong password"
+        return "a node of a pair; ha.username and ha.password have to be the same on all nodes"
 
     def _claim(self) -> Claim:
         if self._connection.capability(PEER_CAPABILITY):

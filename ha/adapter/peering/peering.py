@@ -19,10 +19,14 @@ from broker.amqp091.client import (
     FramesReceived,
     Opened,
 )
-from broker.amqp091.server.handshake import MANAGEMENT_CAPABILITY, PEER_CAPABILITY
+from broker.amqp091.server.handshake import (
+    FEDERATION_CAPABILITY,
+    FOLLOWER_CAPABILITY,
+    MANAGEMENT_CAPABILITY,
+    PEER_CAPABILITY,
+)
 from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, FramesArrived, Inbox, PeerLost
-from ha.adapter.peer_check import FEDERATION_CAPABILITY, FOLLOWER_CAPABILITY
 from ha.adapter.peering.login import PeeringLogin
 from ha.core.mirror.wire import one_line
 
@@ -30,7 +34,10 @@ REDIAL = 0.2
 """Seconds until the second attempt, at most. The pause doubles with each, up to the peering's limit."""
 REFUSED_REDIAL = 2.0
 """The least after a refused login, or at a listener that takes no link: it takes an operator to change that,
-and each attempt is a line in both logs."""
+and each attempt is a line in the log there."""
+MOST_REFUSED_REDIAL = 30.0
+"""The most, where the broker is not one of this pair: its log is another operator's. The pause doubles up to
+that with each refusal."""
 PLAIN_CAPABILITIES = (
     "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
 )  # fmt: skip
@@ -100,6 +107,8 @@ class Peering:
         self.error = ""
         """What came of the last attempt; "" if it is open."""
         self._node = node
+        self._refusals = 0
+        """In succession."""
         self._told_open = self._told_lost = self._turned_away = False
 
     @property
@@ -164,8 +173,14 @@ class Peering:
     def _suspend(self, now: float, *, refused: bool) -> None:
         self.dial_id = None
         pause = self._pause()
-        self.next_at = now + (max(REFUSED_REDIAL, pause) if refused else pause)
+        self.next_at = now + (max(self._pause_of_refused(), pause) if refused else pause)
         self.failures += 1
+        self._refusals = self._refusals + 1 if refused else 0
+
+    def _pause_of_refused(self) -> float:
+        if self.kind is PeeringKind.PAIR or self.kind is PeeringKind.WITNESS:
+            return REFUSED_REDIAL
+        return min(REFUSED_REDIAL * 2.0 ** min(self._refusals, 16), MOST_REFUSED_REDIAL)
 
     def _pause(self) -> float:
         """Up to a quarter shorter, each time another part of it: the nodes that lost a broker together do not
@@ -179,7 +194,7 @@ class Peering:
         for event in self.client.events():
             match event:
                 case Opened():
-                    self._told_open, self.failures, self.error = True, 0, ""
+                    self._told_open, self.failures, self._refusals, self.error = True, 0, 0, ""
                     self.inbox.put(DialOpen(self.dial_id, self.address))
                 case ExtensionReceived(method_id=method_id, payload=payload):
                     self.inbox.put(Arrived(self.dial_id, method_id, payload))

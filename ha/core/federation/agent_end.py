@@ -100,7 +100,10 @@ class AgentEnd(ABC):
             return f"there is no exchange '{self.exchange}' here"
         if self._peer is not None:
             return ""
-        return "; ".join(f"{where}: {what}" for where, what in sorted(self._heard.items()))
+        said: dict[str, list[str]] = {}
+        for where, what in sorted(self._heard.items()):
+            said.setdefault(what, []).append(where)
+        return "; ".join(f"{', '.join(where)}: {what}" for what, where in said.items())
 
     # -- connections
 

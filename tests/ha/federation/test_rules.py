@@ -79,6 +79,20 @@ def test_a_login_that_is_refused_is_named_with_what_to_correct(user: User, said:
     net.federate("leaf", "hub")
     why = reason(net)
     assert said in why and f"federation.logins.{LOGIN}" in why
+    lines = [line for line in net[0].log if "login refused" in line]
+    assert len(lines) == (said == "403 ")
+    assert all("'fed': a federated broker: no such user, or a wrong password" in line for line in lines)
+
+
+def test_what_both_brokers_of_a_node_say_is_shown_once() -> None:
+    net = Net(hub=2, leaf=1)
+    for host in net.nodes["hub"]:
+        host.users = default_users()
+    net.up()
+    net.exchange("leaf")
+    net.federate("leaf", "hub")
+    first, second = (f"127.0.0.1:{host.port}" for host in net.nodes["hub"])
+    net.until(lambda: net.line("leaf", "hub")["reason"].startswith(f"{first}, {second}: 403 "))
 
 
 def test_two_brokers_that_call_themselves_one_node_do_not_take_from_one_queue() -> None:

@@ -114,9 +114,12 @@ def test_a_peering_that_the_configuration_does_not_have() -> None:
 # -- one peering
 
 
-def peering(limits: PeeringLimits | None = None, node: str = "a", inbox: Inbox | None = None) -> Peering:
+def peering(
+    limits: PeeringLimits | None = None, node: str = "a", inbox: Inbox | None = None,
+    kind: PeeringKind = PeeringKind.PAIR,
+) -> Peering:  # fmt: skip
     login = PeeringLogin("u", "p", limits=limits or PeeringLimits())
-    return Peering("far", 5672, login, inbox or Inbox(), node, PeeringKind.PAIR)
+    return Peering("far", 5672, login, inbox or Inbox(), node, kind)
 
 
 def pauses(of: Peering, count: int, fail: Callable[[float], None]) -> list[float]:
@@ -151,6 +154,27 @@ def test_who_was_refused_waits_longer_and_who_was_in_begins_anew() -> None:
     pauses(made, 5, lambda now: made.failed(now, nobody=False, distrust="", unresolved=""))
     [pause] = pauses(made, 1, lambda now: made.failed(now, nobody=False, distrust="no TLS", unresolved=""))
     assert (pause, made.error) == (REFUSED_REDIAL, "no TLS")
+
+
+@pytest.mark.parametrize(
+    ("kind", "due"),
+    [
+        (PeeringKind.FEDERATION, [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]),
+        (PeeringKind.PLAIN, [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]),
+        (PeeringKind.PAIR, [2.0] * 6),
+    ],
+)
+def test_who_is_refused_again_and_again_fills_no_log_of_another_site(
+    kind: PeeringKind, due: list[float]
+) -> None:
+    made = peering(kind=kind)
+
+    def refuse(now: float) -> None:
+        made.failed(now, nobody=False, distrust="no TLS", unresolved="")
+
+    assert pauses(made, 6, refuse) == due
+    pauses(made, 1, lambda now: made.failed(now, nobody=True, distrust="", unresolved=""))
+    assert pauses(made, 1, refuse) == due[:1]
 
 
 @pytest.mark.parametrize(("limit", "in_time"), [(2.0, False), (5.0, True)])
