@@ -253,6 +253,25 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
     assert 'member="a"' not in text
 
 
+def test_agents_of_one_exchange_in_two_virtual_hosts_are_two_series() -> None:
+    """Prometheus refuses a page that has one series twice."""
+    node = StandIn()
+    agent = {
+        "exchange": "x", "upstream": "hub", "state": "running", "interest": 7, "taken": 5, "given": 4,
+        "waiting": 3, "doubles": 0, "looped": 1, "spoilt": 0, "refused": 2, "unrouted": 0,
+    }  # fmt: skip
+    node.more["federation"] = {"agents": [agent | {"vhost": name} for name in ("/", "shop")]}
+    ((_, text),) = visit(node, ("GET", "/metrics", {}))
+    lines = [line for line in text.splitlines() if line.startswith("understudy_federation_")]
+    assert len({line.rpartition(" ")[0] for line in lines}) == len(lines) == 2 * 10
+    for start, of_it in (
+        ("running{", "} 1.0"), ("interest_bindings{", "} 7.0"), ("messages_given_total{", "} 4.0"),
+        ("messages_left_out_total{", 'reason="refused",upstream="hub",vhost="shop"} 2.0'),
+    ):  # fmt: skip
+        found = [line for line in lines if line.startswith(f"understudy_federation_{start}")]
+        assert any('vhost="shop"' in line and line.endswith(of_it) for line in found)
+
+
 def test_an_authority_that_commits_nothing_is_in_the_metrics() -> None:
     node = StandIn()
     node.more["authority"] = {"kind": "pacemaker", "ok": False, "code": "pacemaker-two-votes", "reason": "b"}

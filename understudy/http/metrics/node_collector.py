@@ -20,6 +20,8 @@ EVENTS = (
     "promoted", "promoted-lossy", "demoted", "joining", "in-sync", "lost", "excluded", "switchover",
     "queue-reset",
 )  # fmt: skip
+LEFT_OUT = ("doubles", "looped", "spoilt", "refused", "unrouted")
+"""Fields of a federation agent: why a message that came from upstream is in no queue here."""
 _LAGS = (
     ("lag", "understudy_backup_lag_batches", "Batches sent to a backup and not yet applied there"),
     ("lag_bytes", "understudy_backup_lag_bytes", "Octets sent to a backup and not yet acknowledged"),
@@ -137,23 +139,38 @@ def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
 
 
 def _federation(agents: list[dict[str, Any]]) -> Iterator[Metric]:
-    """Agents of this node."""
-    labels = ["exchange", "upstream"]
+    """Agents of this node. An exchange of that name may be in each virtual host."""
+    labels = ["vhost", "exchange", "upstream"]
     runs = GaugeMetricFamily(
         "understudy_federation_running", "1 while this federation agent runs", labels=labels
     )
+    interest = GaugeMetricFamily(
+        "understudy_federation_interest_bindings", "Bindings that the upstream knows of", labels=labels
+    )
     taken = CounterMetricFamily(
         "understudy_federation_messages_taken", "Messages taken from the upstream", labels=labels
+    )
+    given = CounterMetricFamily(
+        "understudy_federation_messages_given", "Messages sent to the upstream", labels=labels
+    )
+    left_out = CounterMetricFamily(
+        "understudy_federation_messages_left_out",
+        "Messages that came and went into no queue, by reason",
+        labels=[*labels, "reason"],
     )
     waiting = GaugeMetricFamily(
         "understudy_federation_waiting_messages", "Messages that the upstream has not taken", labels=labels
     )
     for agent in agents:
-        of_it = [str(agent["exchange"]), str(agent["upstream"])]
+        of_it = [str(agent[label]) for label in labels]
         runs.add_metric(of_it, float(agent["state"] == "running"))
+        interest.add_metric(of_it, float(agent["interest"]))
         taken.add_metric(of_it, float(agent["taken"]))
+        given.add_metric(of_it, float(agent["given"]))
+        for reason in LEFT_OUT:
+            left_out.add_metric([*of_it, reason], float(agent[reason]))
         waiting.add_metric(of_it, float(agent["waiting"]))
-    yield from (runs, taken, waiting)
+    yield from (runs, interest, taken, given, left_out, waiting)
 
 
 def _replications(copies: list[dict[str, Any]], followers: list[dict[str, Any]]) -> Iterator[Metric]:
