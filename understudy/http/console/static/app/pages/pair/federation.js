@@ -9,11 +9,15 @@ import {Table} from "../../parts/table.js";
 
 const tone = (state) => ({running: "ok", open: "ok", off: "plain", connecting: "wait", starting: "wait"})[state] ?? "bad";
 const State = ({of: row}) => html`<${Badge} tone=${tone(row.state)}>${plain(row.state)}</${Badge}> <span class="faint">${plain(row.reason ?? "")}</span>`;
+const does = ({consume_mode: takes, forward_mode: gives}) =>
+  [takes === "all" && "takes", gives !== "none" && `gives ${gives}`].filter(Boolean).join(", ") || "nothing";
 
 const AGENTS = [
   {key: "exchange", label: "Exchange", render: (row) => named(row.exchange, "(default)")},
+  {key: "vhost", label: "Virtual host", render: (row) => named(row.vhost)},
   {key: "upstream", label: "Upstream", render: (row) => named(row.upstream)},
   {key: "state", label: "State", render: (row) => html`<${State} of=${row} />`},
+  {key: "consume_mode", label: "Way", render: (row) => plain(does(row))},
   {key: "promise", label: "Promise", render: (row) => plain(row.promise)},
   {key: "taken", label: "Taken", isNumber: true, render: (row) => count(row.taken)},
   {key: "given", label: "Given", isNumber: true, render: (row) => count(row.given)},
@@ -23,6 +27,7 @@ const AGENTS = [
 const LINKS = [
   {key: "node", label: "Node", render: (row) => named(row.node)},
   {key: "exchange", label: "Exchange", render: (row) => named(row.exchange, "(default)")},
+  {key: "vhost", label: "Virtual host", render: (row) => named(row.vhost)},
   {key: "way", label: "Way", render: (row) => plain(row.way ?? "takes")},
   {key: "messages", label: "Waiting", isNumber: true, render: (row) => count(row.messages)},
   {key: "unacknowledged", label: "Under way", isNumber: true, render: (row) => count(row.unacknowledged)},
