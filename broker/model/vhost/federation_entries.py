@@ -215,7 +215,7 @@ def upstream_fault(name: str, value: Value) -> str:
         return f"addresses is a list of 1 to {MOST_ADDRESSES} addresses HOST:PORT"
     for address in addresses:
         if not isinstance(address, str) or not _is_address(address):
-            return f"{address!r:.80} is no address HOST:PORT"
+            return f"{_without_login(address)!r:.80} is no address HOST:PORT"
     if len(set(addresses)) < len(addresses):
         return "addresses has one address twice"
     if not isinstance(login, str) or not login:
@@ -277,7 +277,16 @@ def _unknown(value: Value, known: tuple[str, ...]) -> str:
     return f"{strange[0]!r:.80} is not known; it has {', '.join(known)}" if strange else ""
 
 
+def _without_login(address: object) -> object:
+    """For a sentence: what is in front of the host of a URI may be a password."""
+    if not isinstance(address, str) or "@" not in address:
+        return address
+    return f"***@{address.rpartition('@')[2]}"
+
+
 def _is_address(text: str) -> bool:
+    """It is no URI: that may have a password, which would be kept, replicated and shown."""
     host, colon, port = text.rpartition(":")
-    fits = bool(host and colon) and len(host) <= LONGEST_HOST and host.isprintable() and " " not in host
+    fits = bool(host and colon) and len(host) <= LONGEST_HOST and host.isprintable()
+    fits = fits and not set(" @/") & set(host) and (":" not in host or host[0] + host[-1] == "[]")
     return fits and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535

@@ -8,6 +8,7 @@ import pytest
 
 from broker.errors import ResourceLocked
 from broker.model.history.records import EntryDelete, EntryPut
+from broker.model.vhost.federation_entries import upstream_fault
 from broker.security.authenticator import hash_password
 from broker.security.identity import FEDERATION, User, default_users
 from broker.security.topic_permissions import topic_name
@@ -209,6 +210,19 @@ def test_an_agent_that_makes_no_sense_is_refused_in_one_line(value: dict[str, An
     assert not answer["ok"] and said in answer["reason"] and "\n" not in answer["reason"]
     assert not net.define(host, agent("x", "nowhere"))["ok"]
     assert not net.define(host, entry("federation-cursor", "x@hub", uuid="0" * 32, epoch=1, sequence=1))["ok"]
+
+
+@pytest.mark.parametrize(
+    "address", ["amqp://u:a-secret@h:5672", "u:a-secret@h:5672", "amqp://h:5672", "h:5672/shop", "a:b:5672"]
+)
+def test_a_uri_is_no_address_and_no_password_is_kept_or_shown(address: str) -> None:
+    net = two()
+    host = net.serving("leaf")
+    answer = net.define(host, entry("federation-upstream", "hub", addresses=[address], login=LOGIN))
+    assert not answer["ok"] and "is no address HOST:PORT" in answer["reason"]
+    assert "a-secret" not in str(answer) and "a-secret" not in str(host.log)
+    for fine in ("[::1]:5672", "hub-1.example:5672"):
+        assert upstream_fault("hub", {"addresses": [fine], "login": LOGIN}) == ""
 
 
 def test_deleting_an_upstream_deletes_its_agents() -> None:
