@@ -239,4 +239,4 @@ def test_guarantees_and_bad_inputs_are_numbered_without_gaps() -> None:
         r"^\| (\d+)(?:-(\d+))? \|", (ROOT / "docs" / "reference" / "bad-inputs.md").read_text(), re.MULTILINE
     )
     numbers = [n for first, last in rows for n in range(int(first), int(last or first) + 1)]
-    assert numbers == list(range(1, 51))
+    assert numbers == list(range(1, 56))

@@ -12,6 +12,8 @@ from broker.amqp091.client import ExtensionReceived
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Bind, EnqueueRun, Envelope, QueueDelete
 from broker.model.queue.link import BY
+from ha.adapter.federation.asking import LinkInterest
+from ha.core.federation.heeding import Heeding
 from ha.core.federation.wire import (
     FeederFrame,
     InterestFlag,
@@ -24,7 +26,7 @@ from ha.core.federation.wire import (
 )
 from ha.core.wire.link import frame
 from tests.bad_inputs.test_link import Liar
-from tests.ha.federation.nets import Net
+from tests.ha.federation.nets import Net, restore
 from tests.ha.federation.test_hop import joined
 from tests.ha.pair import raw
 
@@ -52,8 +54,8 @@ class LinkLiar(Liar):
         return [json.loads(e.payload[2:]) for e in found]
 
 
-def interest(*records: Bind | QueueDelete, flags: int = 0) -> bytes:
-    head = interest_head(1, InterestFlag(flags))
+def interest(*records: Bind | QueueDelete, flags: int = 0, serial: int = 1) -> bytes:
+    head = interest_head(serial, InterestFlag(flags))
     return b"".join(frame(TakerFrame.INTEREST, [head, *map(encode_record, records)]))
 
 
@@ -201,3 +203,119 @@ def test_a_federated_broker_may_use_nothing_but_its_links() -> None:
         liar = LinkLiar(joined())
         liar.say(method, b"{}")
         assert liar.closed is not None and liar.closed.code == 403
+
+
+# -- 51: what is wanted, told with serials and digests that cannot be right
+
+
+def test_serials_that_come_twice_or_with_a_gap_cost_nobody_anything() -> None:
+    net = joined()
+    liar = LinkLiar(net)
+    liar.tell(LinkMethod.OPEN, ASKED)
+    for serial, key in ((1, "k.1"), (1, "k.2"), (9, "k.3"), (3, "k.4")):
+        liar.tell(LinkMethod.DATA, interest(bind(key), serial=serial))
+    assert liar.closed is None
+    queue = net.serving("hub").running.vhost.queues["amq.link.x@liar"]
+    keys = {binding.routing_key for binding in net.serving("hub").running.vhost.bound_to(queue)}
+    assert keys == {"k.1", "k.2", "k.3", "k.4"}
+    goes_on(net)
+
+
+def test_an_upstream_that_confirms_what_it_was_never_told_loses_that_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = joined(hub=1, leaf=1)
+    go_on = Heeding.go_on
+
+    def lies(self: Heeding, most: int) -> tuple[int, int]:
+        applied, whole = go_on(self, most)
+        return applied, whole + 7 if whole else 0
+
+    monkeypatch.setattr(Heeding, "go_on", lies)
+    net.queue("leaf", "more", "b")
+    net.until(lambda: net.line("leaf", "hub")["state"] == "connecting")
+    monkeypatch.setattr(Heeding, "go_on", go_on)
+    net.runs("leaf", "hub")
+    net.send("hub", "b", "1")
+    net.gets("leaf", "more", "1")
+    goes_on(net)
+
+
+def test_a_digest_that_lies_is_answered_with_all_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = joined()
+    net.separate(*net.hosts, reset=True)
+    net.run(0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(LinkInterest, "digest", property(lambda self: "f" * 64))
+        net.heal()
+        net.runs("leaf", "hub")
+    goes_on(net)
+
+
+# -- 52: messages that nobody asked for
+
+
+def test_messages_for_which_nobody_asked_go_nowhere_and_are_counted() -> None:
+    net = joined()
+    liar = LinkLiar(net)
+    liar.tell(LinkMethod.OFFER, OFFERED)
+    before = net.serving("hub").running.vhost.queues.keys()
+    liar.tell(LinkMethod.DATA, runs(raw("a"), raw("b")))
+    assert liar.closed is None and net.serving("hub").running.vhost.queues.keys() == before
+    assert net.content("leaf", "q") == "ab"  # it wants these, and got them by the hub
+    vhost = net.serving("leaf").running.vhost
+    vhost.unbind_queue("q", "x", "a.*", owner=net)
+    liar.tell(LinkMethod.DATA, runs(raw("c"), first=3))
+    net.run(0.3)
+    assert liar.closed is None and net.content("leaf", "q") == "ab"
+
+
+# -- 53: cursors
+
+
+@pytest.mark.parametrize(
+    ("uuid", "epoch", "closes"),
+    [("", 0, False), ("ff" * 16, 2**40, False), ("its own", 0, False), ("its own", 2**40, True)],
+    ids=["none", "of another queue", "behind", "ahead"],
+)
+def test_a_cursor_that_is_behind_gets_what_waits_and_one_that_is_ahead_loses_its_connection(
+    uuid: str, epoch: int, closes: bool
+) -> None:
+    net = joined()
+    liar = LinkLiar(net)
+    liar.tell(LinkMethod.OPEN, ASKED)
+    [opened] = liar.told(LinkMethod.OPENED)
+    liar.tell(LinkMethod.DATA, interest(bind("k")))
+    net.send("hub", "k", "123")
+    liar.tell(LinkMethod.STOP, {"reason": "", "delete": False})
+    assert net.waiting("hub", "liar") == 3
+    again = LinkLiar(net)
+    named = {"uuid": opened["uuid"] if uuid == "its own" else uuid}
+    again.tell(LinkMethod.OPEN, ASKED | named | {"taken_epoch": epoch, "taken": 1})
+    if closes:
+        assert again.closed is not None and again.closed.code == 501
+    else:
+        assert again.closed is None and again.told(LinkMethod.OPENED)
+    assert net.waiting("hub", "liar") == 3
+    goes_on(net)
+
+
+# -- 54: another broker at the address of an upstream
+
+
+@pytest.mark.parametrize("name", ["hub", "other"])
+def test_another_broker_at_the_address_of_an_upstream_is_taken_from_anew(name: str) -> None:
+    net = joined()
+    net.send("hub", "a.b", "1")
+    net.gets("leaf", "q", "1")
+    host = net.serving("hub")
+    net.kill(host)
+    restore(host, {}, 0, "f" * 32)
+    federation = host.settings["federation"]
+    host.settings = {"federation": type(federation)(name, federation.logins, federation.addresses)}
+    net.start(host)
+    net.until(lambda: "it has no exchange 'x'" in net.line("leaf", "hub")["reason"])
+    net.exchange("hub")
+    net.runs("leaf", "hub")
+    net.send("hub", "a.b", "2")
+    net.gets("leaf", "q", "12")
