@@ -112,7 +112,7 @@ class Agent:
         if isinstance(self.taker, LinkTaker) and isinstance(self.model, ExchangeModel):
             line |= {"offered": self.model.offered, "stands_by": sorted(self.taker.stands_by)}
         if self.push is not None:
-            line |= {"waiting": self.push.waiting, "given": self.push.sent}
+            line |= {"waiting": self.push.waiting, "given": self.push.given}
         if isinstance(self.giver, PlainGiver):
             taken = self.giver
             line["given"] = taken.given

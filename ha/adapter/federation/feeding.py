@@ -59,7 +59,7 @@ class Feeding:
         self.out: deque[Entry] = deque()
         """Handed out and not yet taken, by ascending id."""
         self.octets = 0
-        self.sent = 0
+        self.sent = self.transferred = 0
         self.gone = ""
         self._mean = MEAN_FIRST
         self._taken: MessageId = (0, 0)
@@ -91,6 +91,7 @@ class Feeding:
             gone.append(self.out.popleft())
         self.octets -= sum(len(raw) for _, _, raw in gone)
         if gone:
+            self.transferred += len(gone)
             self.queue.drop(gone, Reason.TRANSFERRED)
         self._withholding.taken(upto)
         self._go_on()
@@ -117,6 +118,7 @@ class Feeding:
     def _let_go(self, back: list[Entry]) -> None:
         looped = [entry for entry in back if (entry[1].epoch, entry[0]) > self._taken]
         known = [entry for entry in back if (entry[1].epoch, entry[0]) <= self._taken]
+        self.transferred += len(known)
         for entries, reason in ((known, Reason.TRANSFERRED), (looped, Reason.LOOPED)):
             if entries:
                 self.queue.drop(entries, reason)

@@ -53,6 +53,8 @@ class PushQueue:
         self._queue: Queue | None = None
         self._interest: LinkInterest | None = None
         """What the other end wants, if that is asked for."""
+        self._given = 0
+        """Over links that have ended."""
 
     def prepare(self) -> Forward | None:
         """The link queue exists from now on, if the exchange does. Returns where messages go."""
@@ -97,8 +99,9 @@ class PushQueue:
         return self._queue.total_count if self._queue is not None and not self._queue.deleted else 0
 
     @property
-    def sent(self) -> int:
-        return self._feeding.sent if self._feeding is not None else 0
+    def given(self) -> int:
+        """Messages that the upstream has taken, since there is this agent."""
+        return self._given + (self._feeding.transferred if self._feeding is not None else 0)
 
     @property
     def hungry(self) -> bool:
@@ -149,6 +152,7 @@ class PushQueue:
         feeding, self._feeding = self._feeding, None
         if feeding is None:
             return
+        self._given += feeding.transferred
         feeding.end()
         if self._agent.on_outage == "drop" and self._vhost.serving and not feeding.queue.deleted:
             end_link(self._vhost, feeding.queue, dropped=True)

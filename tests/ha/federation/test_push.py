@@ -104,12 +104,16 @@ def test_given_messages_survive_a_failover_at_either_end(killed: str, after: int
 def test_an_outage_keeps_what_is_to_be_given() -> None:
     net = made(forward_mode="all", consume_mode="none")
     a, b = net.hosts
+    net.send("leaf", "k", "0")
+    net.until(lambda: net.line("leaf", "hub")["given"] == 1)
     net.separate(a, b, reset=True)
     net.send("leaf", "k", "123")
     net.run(2.0)
-    assert net.line("leaf", "hub")["waiting"] == 3 and net.content("leaf", "q") == "123"
+    line = net.line("leaf", "hub")
+    assert (line["waiting"], line["given"]) == (3, 1) and net.content("leaf", "q") == "0123"
     net.heal()
-    net.gets("hub", "q", "123")
+    net.gets("hub", "q", "0123")
+    net.until(lambda: net.line("leaf", "hub")["given"] == 4)
 
 
 def test_a_giver_that_is_removed_leaves_nothing_behind_at_either_end() -> None:

@@ -151,7 +151,7 @@ def _federation(agents: list[dict[str, Any]]) -> Iterator[Metric]:
         "understudy_federation_messages_taken", "Messages taken from the upstream", labels=labels
     )
     given = CounterMetricFamily(
-        "understudy_federation_messages_given", "Messages sent to the upstream", labels=labels
+        "understudy_federation_messages_given", "Messages given to the upstream", labels=labels
     )
     left_out = CounterMetricFamily(
         "understudy_federation_messages_left_out",
