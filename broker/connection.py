@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from broker.admission import Admission
     from broker.authorization import Access
+    from broker.bind_waits import BindWaits
     from broker.hooks import Hooks
     from broker.memory_alarm import MemoryAlarm
     from broker.model.history.completion import Completion
@@ -83,6 +84,7 @@ class Services(Protocol):
     dirty: list[Connection]
     resuming: dict[Connection, None]
     holding: dict[Holder, None]
+    bind_waits: BindWaits
     unconfirmed: dict[Consumer, Callable[[], bool]]
     completion: Completion
     sends: int

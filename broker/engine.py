@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 from collections.abc import Callable
 from itertools import count
 
@@ -18,6 +19,7 @@ from broker.ack_timeouts import AckTimeouts
 from broker.admission import Admission
 from broker.amqp091.publishing.publish import PublishMemo
 from broker.amqp091.server.connection import ServerConnection
+from broker.bind_waits import BindWaits
 from broker.connection import Connection, Holder, Services
 from broker.disk_alarm import DiskAlarm
 from broker.errors import NotAllowed
@@ -126,6 +128,8 @@ class Broker:
         them, or their turn ended with input left."""
         self.holding: dict[Holder, None] = {}
         """Channels, and their AMQP 1.0 counterparts, with pending confirms or replies."""
+        self.bind_waits = BindWaits()
+        """Binds whose answers wait for other nodes."""
         self.unconfirmed: dict[Consumer, Callable[[], bool]] = {}
         """Consumers that have asked for confirmed messages only, and whose messages wait. The function sends
         those that may go, and returns whether others wait."""
@@ -238,6 +242,8 @@ class Broker:
         self.vhosts.removals.end_tick()
         self.history.flush(now, wall_ms)
         if self.holding:
+            # Others are not heard while input is paused, and a switchover waits for all answers.
+            self.bind_waits.end_tick(math.inf if self.input_paused else now)
             self.release()
         if self.unconfirmed and not self.output_fenced and not self.input_paused:
             self._deliver_confirmed()
@@ -334,7 +340,8 @@ class Broker:
         looks = None if waits else self.ack_timeouts.next(vhosts.removals.shortest_ack)
         watches = (looks, self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
         lines = (self.repeats.due, self.repeated_warnings.due)
-        for other in (self.history.next_deadline(), *watches, *lines, expiry, removal):
+        binds = self.bind_waits.next_deadline() if self.holding else None
+        for other in (self.history.next_deadline(), *watches, *lines, expiry, removal, binds):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline

@@ -14,6 +14,8 @@ from broker.model.history.records import ExchangeDeclare, QueueDeclare
 from broker.model.values import Scope
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.model.queue.queue import Queue
     from broker.security.identity import Kind, What
     from broker.security.topic_permissions import Topical
@@ -117,6 +119,11 @@ class Hooks:
 
     def exchange_created(self, vhost: str, exchange: str) -> None:
         """An exchange was declared. Nothing was published to it yet."""
+
+    def binding_told(self, vhost: str, exchange: str) -> Callable[[], bool] | None:
+        """A client waits until other nodes know what the exchange is bound for. Whether they do, from now on;
+        None: nobody else has to know."""
+        return None
 
     def queue_deleted(self, queue: Queue) -> None: ...
 

@@ -39,6 +39,7 @@ class HaHooks(Hooks):
         self.peers: dict[int, ExtensionPeer] = {}
         self._ids: dict[ExtensionPeer, int] = {}
         self.exchange_made: Callable[[str, str], None] = lambda vhost, exchange: None
+        self.interest_told: Callable[[str, str], Callable[[], bool] | None] = lambda vhost, exchange: None
 
     def queue_scope(self, declared: QueueDeclare) -> Scope:
         return self._test.queue_scope(declared)
@@ -52,6 +53,9 @@ class HaHooks(Hooks):
 
     def exchange_created(self, vhost: str, exchange: str) -> None:
         self.exchange_made(vhost, exchange)
+
+    def binding_told(self, vhost: str, exchange: str) -> Callable[[], bool] | None:
+        return self.interest_told(vhost, exchange)
 
     def set_ids(self, queue: Queue) -> None:
         """Ids of this epoch, from 1: each queue has its own, but for link queues, which share them."""

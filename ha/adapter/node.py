@@ -161,6 +161,7 @@ class Node:
         self.mirrors = QueueMirrors(self, store, self._inbox)
         self.federation = Federation(self, store)
         self.hooks.exchange_made = self.federation.exchange_made
+        self.hooks.interest_told = self.federation.interest_told
         self.broker.gates += [store, self.core]
         self.broker.completion.disk = store
         if ha.brokers:

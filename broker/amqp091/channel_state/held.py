@@ -12,15 +12,17 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.amqp091.codec.frames import ack_frame, nack_frame
+from broker.bind_waits import BindWait
 from broker.model.history.completion import Completion
 from broker.model.statistics import Counts
 from broker.model.values import ORIGIN, Need, Position
 
 
 class _Item:
-    """One output: a confirm up to `tag`, a nack (`refused`), or `frame` and then `after()`."""
+    """One output: a confirm up to `tag`, a nack (`refused`), or `frame` and then `after()`. With `wait`, once
+    that has ended, too."""
 
-    __slots__ = ("after", "frame", "need", "position", "refused", "tag")
+    __slots__ = ("after", "frame", "need", "position", "refused", "tag", "wait")
 
     def __init__(
         self, position: Position, need: Need, tag: int, frame: bytes, after: Callable[[], None] | None
@@ -31,6 +33,7 @@ class _Item:
         self.refused = False
         self.frame = frame
         self.after = after
+        self.wait: BindWait | None = None
 
 
 class Held:
@@ -65,10 +68,14 @@ class Held:
         self._items.append(item)
 
     def reply(
-        self, frame: bytes, need: Need, position: Position, after: Callable[[], None] | None = None
-    ) -> None:
-        """Send `frame`, then run `after`, once `position` is reached and all earlier output has gone."""
-        self._items.append(_Item(position, need, 0, frame, after))
+        self, frame: bytes, need: Need, position: Position, after: Callable[[], None] | None = None,
+        wait: BindWait | None = None,
+    ) -> None:  # fmt: skip
+        """Send `frame`, then run `after`, once `position` is reached, `wait` has ended, and all earlier
+        output has gone."""
+        item = _Item(position, need, 0, frame, after)
+        item.wait = wait
+        self._items.append(item)
 
     def release(self, completion: Completion, out: list[bytes]) -> list[Callable[[], None]]:
         """Append to `out` what may go. Returns the callbacks to run afterwards, in order."""
@@ -78,6 +85,8 @@ class Held:
         while items:
             item = items[0]
             if item.need is not Need.NONE and not completion.reached(item.position, item.need):
+                break
+            if item.wait is not None and not item.wait.ended():
                 break
             items.popleft()
             if item.tag and not item.refused:

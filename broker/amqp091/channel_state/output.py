@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.channel_state.held import Held
 from broker.amqp091.codec.grammar import encode_frame
+from broker.bind_waits import BindWait
 from broker.model.statistics import AMQP091, Counts, Shares
 from broker.model.values import Need, Scope
 
@@ -33,27 +34,28 @@ class Output:
 
     def reply(
         self, frame: bytes, scope: Scope | None = None, after: Callable[[], None] | None = None,
-        need: Need = Need.NONE,
+        need: Need = Need.NONE, wait: BindWait | None = None,
     ) -> None:  # fmt: skip
         """Send `frame`, then run `after`, in channel order. With a scope: once changes in that scope are
-        safe. With a need: once the need is met."""
+        safe. With a need: once the need is met. With a wait: once that has ended, too."""
         vhost = self.connection.vhost
         if scope is not None:
             need = vhost.need(scope)
-        if need is Need.NONE and not self.held:
+        if need is Need.NONE and not self.held and wait is None:
             if frame:
                 self.connection.send(frame)
             if after is not None:
                 after()
             return
-        self.held.reply(frame, need, vhost.history.position, after)
+        self.held.reply(frame, need, vhost.history.position, after, wait)
         self.connection.broker.holding[self] = None
 
     def answer(
-        self, name: str, scope: Scope | None = None, *, need: Need = Need.NONE, **arguments: Any
-    ) -> None:
+        self, name: str, scope: Scope | None = None, *, need: Need = Need.NONE, wait: BindWait | None = None,
+        **arguments: Any,
+    ) -> None:  # fmt: skip
         """`reply` with a method frame."""
-        self.reply(encode_frame(self.number, name, **arguments), scope, need=need)
+        self.reply(encode_frame(self.number, name, **arguments), scope, need=need, wait=wait)
 
     def count_published(self, count: int, exchange: str) -> None:
         """Messages of the channel came for this exchange."""

@@ -14,6 +14,7 @@ from broker.amqp091.channel_state.host import Host
 from broker.amqp091.channel_state.output import Output
 from broker.amqp091.server.consuming import ChannelConsumers
 from broker.authorization import demand, demand_exchange, demand_queue, demand_topic
+from broker.bind_waits import BindWait, wait_of
 from broker.errors import NotFound
 from broker.model.queue.direct_reply import REPLY_TO, is_direct_reply
 from broker.model.queue.requeueing import Returning
@@ -65,19 +66,31 @@ def _demand_exchanges(channel: DefiningChannel, arguments: _Arguments) -> None:
     demand_topic(channel.connection, "read", arguments["source"], arguments["routing_key"])
 
 
+def _wait_for(channel: DefiningChannel, arguments: _Arguments, exchange: str, ms: int) -> BindWait | None:
+    """Until other nodes know what the exchange is bound for, at most so long; None: answer at once."""
+    broker = channel.connection.broker
+    if not ms or arguments.get("nowait", False):
+        return None
+    known = broker.hooks.binding_told(channel.connection.vhost.name, exchange)
+    return None if known is None else broker.bind_waits.begin(broker.now + ms / 1000, known)
+
+
 def _bind_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
     _demand_exchanges(channel, arguments)
+    table, ms = wait_of(arguments["arguments"])
     scope = channel.connection.vhost.bind_exchange(
-        arguments["destination"], arguments["source"], arguments["routing_key"], arguments["arguments"]
+        arguments["destination"], arguments["source"], arguments["routing_key"], table
     )
-    _answer(channel, arguments, "exchange.bind-ok", scope)
+    wait = _wait_for(channel, arguments, arguments["source"], ms)
+    _answer(channel, arguments, "exchange.bind-ok", scope, wait=wait)
 
 
 def _unbind_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
     _demand_exchanges(channel, arguments)
     scope = channel.connection.vhost.unbind_exchange(
-        arguments["destination"], arguments["source"], arguments["routing_key"], arguments["arguments"]
-    )
+        arguments["destination"], arguments["source"], arguments["routing_key"],
+        wait_of(arguments["arguments"])[0],
+    )  # fmt: skip
     _answer(channel, arguments, "exchange.unbind-ok", scope)
 
 
@@ -124,17 +137,19 @@ def _bind_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     if not arguments["queue"] and not key:
         key = name
     _demand_binding(channel, name, arguments["exchange"], key)
+    table, ms = wait_of(arguments["arguments"])
     scope = channel.connection.vhost.bind_queue(
-        name, arguments["exchange"], key, arguments["arguments"], owner=channel.connection
+        name, arguments["exchange"], key, table, owner=channel.connection
     )
-    _answer(channel, arguments, "queue.bind-ok", scope)
+    wait = _wait_for(channel, arguments, arguments["exchange"], ms)
+    _answer(channel, arguments, "queue.bind-ok", scope, wait=wait)
 
 
 def _unbind_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     _demand_binding(channel, name, arguments["exchange"], arguments["routing_key"])
     scope = channel.connection.vhost.unbind_queue(
-        name, arguments["exchange"], arguments["routing_key"], arguments["arguments"],
+        name, arguments["exchange"], arguments["routing_key"], wait_of(arguments["arguments"])[0],
         owner=channel.connection,
     )  # fmt: skip
     _answer(channel, arguments, "queue.unbind-ok", scope)

@@ -23,6 +23,7 @@ from ha.adapter.federation.wanted import all_agents, is_wanted
 from ha.core.federation.agent import Opener
 from ha.core.federation.agent_end import AgentState
 from ha.core.federation.giver import LinkGiver
+from ha.core.federation.known import Known
 from ha.core.federation.plain.giver import PlainGiver
 from ha.core.federation.plain.taker import PlainTaker
 from ha.core.federation.taker import LinkTaker
@@ -289,6 +290,16 @@ class Agents:
             self._forward(vhost, exchange)
         self._stale = self._stale or is_wanted(self._node.vhosts, vhost, exchange)
 
+    def interest_told(self, vhost: str, exchange: str) -> Known | None:
+        """Whether all upstreams from which that exchange takes know what it wants as of now. None: it takes
+        from nobody. A paused agent asks for nothing."""
+        takers = [
+            agent.taker for key, agent in self._all.items()
+            if key[0] == vhost and agent.entry.exchange == exchange and agent.taker is not None
+            and agent.entry.consume_mode == "all" and not agent.entry.paused
+        ]  # fmt: skip
+        return Known(takers) if takers else None
+
     def _forward(self, vhost: str, exchange: str) -> None:
         """Where messages of that exchange go besides its bindings, or instead."""
         there = self._node.vhosts.get(vhost)
@@ -351,6 +362,7 @@ class Agents:
         for agent in self._all.values():
             if agent.taker is not None:
                 agent.taker.end_tick(full=full)
+                agent.taker.note_told()
             if agent.giver is not None and not self._node.broker.input_paused:
                 agent.giver.end_tick(now)
 

@@ -29,6 +29,7 @@ from ha.core.federation.wire import LinkMethod, Refusal, stream_of
 if TYPE_CHECKING:
     from broker.store.store import Store
     from ha.adapter.federation.ports import FederationNode
+    from ha.core.federation.known import Known
 
 FEDERATION_METHODS = frozenset(LinkMethod)
 
@@ -109,6 +110,10 @@ class Federation:
     def exchange_made(self, vhost: str, exchange: str) -> None:
         """Before anything is published to it."""
         self._agents.exchange_made(vhost, exchange)
+
+    def interest_told(self, vhost: str, exchange: str) -> Known | None:
+        """Whether the upstreams of that exchange route by what it wants now."""
+        return self._agents.interest_told(vhost, exchange)
 
     def tick(self, now: float) -> None:
         """Take what came from upstream."""

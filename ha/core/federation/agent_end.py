@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 ASK_EVERY = 0.5
 """Seconds between two questions to brokers that do not serve the exchange."""
@@ -29,6 +30,15 @@ class AgentState(enum.Enum):
     """There is none of that name here."""
 
 
+@dataclass(slots=True, eq=False)
+class Told:
+    """What was wanted at some time. `number`: it has been told by then, in that life of the link; None: not
+    all of it yet."""
+
+    life: int
+    number: int | None
+
+
 class AgentEnd(ABC):
     """See the module. Time is passed in, in seconds. `stream`: its number."""
 
@@ -44,6 +54,10 @@ class AgentEnd(ABC):
         """The last thing that each address had against it."""
         self._refused_at: frozenset[str] = frozenset()
         """Addresses at which the login is refused."""
+        self.life = 0
+        """Links that have ended."""
+        self._watched: Told | None = None
+        """What has not been told yet, and somebody waits for."""
         self._open: dict[int, str] = {}
         self._patient = False
         self._peer: int | None = None
@@ -76,6 +90,32 @@ class AgentEnd(ABC):
     def whole(self) -> bool:
         """Nothing is still to be told before messages go by all that is wanted."""
         return True
+
+    def watch(self) -> Told:
+        """What is wanted now."""
+        if self._watched is not None:
+            return self._watched
+        told = Told(self.life, self._all_told())
+        if told.number is None:
+            self._watched = told
+        return told
+
+    def note_told(self) -> None:
+        """Call it after something was told."""
+        if self._watched is not None and (number := self._all_told()) is not None:
+            self._watched.number, self._watched = number, None
+
+    def knows(self, told: Told) -> bool:
+        """Messages come by all of that. `told`: of this life."""
+        return told.number is not None and self._knows(told.number)
+
+    def _all_told(self) -> int | None:
+        """A number that grows, if all that is wanted now has been told; else None."""
+        return None
+
+    def _knows(self, number: int) -> bool:
+        """Messages come by all that was told up to there."""
+        return False
 
     # -- what an operator is told
 
@@ -130,4 +170,6 @@ class AgentEnd(ABC):
     def _leave(self, now: float) -> None:
         self._peer, self.upstream, self.source = None, "", ""
         self._next_ask = now + ASK_EVERY
+        self.life += 1
+        self._watched = None
         self._left()

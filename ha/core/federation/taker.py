@@ -44,6 +44,12 @@ class LinkTaker(LinkAgent):
     def whole(self) -> bool:
         return self._telling.whole
 
+    def _all_told(self) -> int | None:
+        return self._telling.told() if self._peer is not None else None
+
+    def _knows(self, number: int) -> bool:
+        return self._telling.knows(number)
+
     @property
     def taken(self) -> int:
         """Messages."""

@@ -74,6 +74,14 @@ class Telling:
         """Messages come by all that was told."""
         return self._stage is Stage.CHANGES and self._confirmed == self._serial
 
+    def told(self) -> int | None:
+        """The serial of the last frame, if all that is wanted now was told with it."""
+        return self._serial if self._stage is Stage.CHANGES and not self._model.changed else None
+
+    def knows(self, serial: int) -> bool:
+        """Messages come by what was told up to there, by this link."""
+        return self._stage is Stage.CHANGES and self._confirmed >= serial
+
     @property
     def hungry(self) -> bool:
         """There is more to tell, and room for it: another tick is wanted at once."""

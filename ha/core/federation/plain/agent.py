@@ -35,6 +35,8 @@ class PlainAgent(AgentEnd):
         self._tried: set[int] = set()
         self._found = False
         """The exchange is there."""
+        self._calls = 0
+        """Methods with an answer, ever."""
         self._due: deque[str] = deque()
         """Answers that are still to come, in order."""
 
@@ -176,6 +178,7 @@ class PlainAgent(AgentEnd):
         """A method with an answer."""
         self._send(name, **arguments)
         self._due.append(f"{name}-ok")
+        self._calls += 1
 
     def _send(self, name: str, **arguments: object) -> None:
         if self._at is not None:

@@ -77,6 +77,13 @@ class PlainTaker(PlainAgent):
     def whole(self) -> bool:
         return not self._due and self._script is None
 
+    def _all_told(self) -> int | None:
+        all_told = self._peer is not None and self._script is None and not self._model.changed
+        return self._calls if all_told else None
+
+    def _knows(self, number: int) -> bool:
+        return self._calls - len(self._due) >= number
+
     @property
     def hungry(self) -> bool:
         return self._peer is not None and (self._script is not None or self._model.changed)
