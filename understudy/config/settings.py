@@ -264,6 +264,8 @@ class FederationLoginSection(PeeringLimitsSection):
     def _one_password(self) -> Self:
         if bool(self.password) == (self.password_file is not None):
             raise ValueError("needs either password or password_file")
+        if self.ca is not None and not self.tls:
+            raise ValueError("has a ca, which needs tls = true: without it the connection is not encrypted")
         return self
 
 

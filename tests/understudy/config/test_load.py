@@ -328,3 +328,19 @@ def test_a_node_may_have_several_addresses(
     assert len(ha.routes) == 4
     settings = load(path, [f"ha.brokers={told}", "ha.authority=pair", "ha.role=primary"])
     assert settings.model_dump()["ha"]["brokers"] == told.replace(" ", ""), "members are counted, not routes"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], "needs either password or password_file"),
+        (["password=p", "password_file=/dev/null"], "needs either password or password_file"),
+        (["password=p", "ca=/etc/ssl/ca.pem"], "has a ca, which needs tls = true"),
+        (["password=p", "ca=/etc/ssl/ca.pem", "tls=false"], "has a ca, which needs tls = true"),
+    ],
+)
+def test_a_login_of_federation_that_makes_no_sense_is_refused(settings: list[str], said: str) -> None:
+    overrides = [f"federation.logins.net.{each}" for each in ("username=u", *settings)]
+    with pytest.raises(ConfigError) as failed:
+        load(None, overrides)
+    assert "federation.logins.net (--set): " in str(failed.value) and said in str(failed.value)
