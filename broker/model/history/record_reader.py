@@ -46,21 +46,16 @@ class Reader:
         return value
 
     def numbers(self, code: str, count: int) -> list[int]:
-        return numbers_of(code, self.take(count * array(code).itemsize))
+        found = array(code)
+        found.frombytes(self.take(count * found.itemsize))
+        if _SWAP:
+            found.byteswap()
+        return found.tolist()
 
 
 def text_bytes(value: str) -> bytes:
     data = as_octets(value)
     return U16.pack(len(data)) + data
-
-
-def numbers_of(code: str, data: bytes | memoryview) -> list[int]:
-    """The opposite of `number_bytes`."""
-    found = array(code)
-    found.frombytes(data)
-    if _SWAP:
-        found.byteswap()
-    return found.tolist()
 
 
 def number_bytes(code: str, values: list[int]) -> bytes:

@@ -15,7 +15,6 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.model.history.record_reader import number_bytes, numbers_of
 from ha.core.errors import LinkError
 from ha.core.wire.link import UUID, BatchHead, Frame, batch_parts, frame, parse_batch
 
@@ -26,6 +25,7 @@ _COUNT = struct.Struct(">H")
 _TARGETS = struct.Struct(">BBHIQ")
 """Slot, whether it is known, queues, messages of the run, and the offset of the targets in the records."""
 _ID = 8
+"""Octets of a first id in a record, the lowest first."""
 
 
 class WideRun(NamedTuple):
@@ -126,7 +126,7 @@ class HeardTargets:
         names, firsts = self._slots.get(slot, (b"", []))
         if not firsts or len(firsts) != queues:
             raise LinkError(f"slot {slot} of the link has {len(firsts)} targets, and not {queues}")
-        return names + number_bytes("Q", firsts)
+        return names + struct.pack(f"<{queues}Q", *firsts)
 
     def _told(self, slot: int, rest: bytes, at: int, queues: int) -> int:
         """Remember targets that come whole. Returns where they end."""
@@ -134,5 +134,5 @@ class HeardTargets:
         end = middle + _ID * queues
         if end > len(rest):
             raise LinkError(f"a batch ends in the targets of slot {slot}")
-        self._slots[slot] = rest[at:middle], numbers_of("Q", rest[middle:end])
+        self._slots[slot] = rest[at:middle], list(struct.unpack(f"<{queues}Q", rest[middle:end]))
         return end
