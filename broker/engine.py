@@ -21,6 +21,7 @@ from broker.amqp091.publishing.publish import PublishMemo
 from broker.amqp091.server.connection import ServerConnection
 from broker.bind_waits import BindWaits
 from broker.connection import Connection, Holder, Services
+from broker.deadlines import sooner
 from broker.disk_alarm import DiskAlarm
 from broker.errors import NotAllowed
 from broker.hooks import Hooks
@@ -334,17 +335,20 @@ class Broker:
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
             heapq.heappop(heap)
         deadline = heap[0][0] if heap else None
-        expiry = None if waits else vhosts.expiries.next()
-        over = None if waits else vhosts.removals.next()
-        removal = None if over is None else self._wall.when(over)
-        looks = None if waits else self.ack_timeouts.next(vhosts.removals.shortest_ack)
-        watches = (looks, self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
-        lines = (self.repeats.due, self.repeated_warnings.due)
-        binds = self.bind_waits.next_deadline() if self.holding else None
-        for other in (self.history.next_deadline(), *watches, *lines, expiry, removal, binds):
-            if other is not None and (deadline is None or other < deadline):
-                deadline = other
-        return deadline
+        deadline = sooner(deadline, self.history.next_deadline())
+        deadline = sooner(deadline, self.memory.next_deadline())
+        deadline = sooner(deadline, self.disk.next_deadline())
+        deadline = sooner(deadline, self.paging.next_deadline())
+        deadline = sooner(deadline, self.repeats.due)
+        deadline = sooner(deadline, self.repeated_warnings.due)
+        if self.holding:
+            deadline = sooner(deadline, self.bind_waits.next_deadline())
+        if waits:
+            return deadline
+        if (over := vhosts.removals.next()) is not None:
+            deadline = sooner(deadline, self._wall.when(over))
+        deadline = sooner(deadline, vhosts.expiries.next())
+        return sooner(deadline, self.ack_timeouts.next(vhosts.removals.shortest_ack))
 
     def take_dirty(self) -> list[Connection]:
         """Connections with output, a changed `paused_reading`, or `wants_close`, since the last call."""

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.codec.message_format import MESSAGE_FORMAT
+from broker.deadlines import sooner
 from broker.engine import Broker
 from broker.model.history.history import History
 from broker.model.values import CONFIRM_LEVELS, ORIGIN, Need, Position
@@ -50,7 +51,6 @@ from ha.adapter.replica.vhost import ReplicaVhost
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
 from ha.adapter.witness.client import WitnessClient
 from ha.adapter.witness.desk import WitnessDesk
-from ha.core.deadlines import earliest
 from ha.core.election.peers import ROUTE
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
@@ -432,18 +432,18 @@ class Node:
         """When to call `timers`, and then `end_tick`, next."""
         if not self._running:
             return None
-        return earliest(
-            self._core_deadline,
-            self.now if self.last_man.hungry() else None,
-            self.broker.next_deadline(),
-            self.peerings.next_deadline(),
-            self._grace_until,
-            self.mirrors.next_deadline(),
-            self.federation.next_deadline(),
-            self.witness.next_deadline(),
-            self._questions.next_deadline(),
-            self._witness_client.next_deadline() if self._witness_client is not None else None,
-        )
+        if self.last_man.hungry():
+            return self.now
+        deadline = sooner(self._core_deadline, self.broker.next_deadline())
+        deadline = sooner(deadline, self.peerings.next_deadline(self.now))
+        deadline = sooner(deadline, self._grace_until)
+        deadline = sooner(deadline, self.mirrors.next_deadline())
+        deadline = sooner(deadline, self.federation.next_deadline())
+        deadline = sooner(deadline, self.witness.next_deadline())
+        deadline = sooner(deadline, self._questions.next_deadline())
+        if self._witness_client is not None:
+            deadline = sooner(deadline, self._witness_client.next_deadline())
+        return deadline
 
     # -- management
 

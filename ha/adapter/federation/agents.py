@@ -318,6 +318,8 @@ class Agents:
 
     def tick(self, now: float) -> None:
         """Take what came from upstreams."""
+        if not (self.there or self._stale):
+            return
         for lines in self._lines.values():
             lines.hear(now)
         if self._stale or self._outlived():
@@ -332,6 +334,11 @@ class Agents:
                     agent.giver.stop("nothing is left", now, delete=True)
                     agent.push.remove()
             self.follow_directory(now)
+
+    @property
+    def there(self) -> bool:
+        """There is an agent, or a connection for one."""
+        return bool(self._all or self._lines)
 
     def _outlived(self) -> bool:
         """Is there an agent that a policy made, for an exchange that is gone?"""

@@ -133,6 +133,8 @@ class Federation:
 
     def end_tick(self, now: float) -> None:
         """History is flushed: links get their share, and the other ends hear what is taken for good."""
+        if self._idle():
+            return
         broker = self._node.broker
         full = "" if not broker.pausing else broker.block_reason if broker.blocked else "paging is behind"
         if not broker.input_paused:
@@ -142,12 +144,22 @@ class Federation:
 
     def next_deadline(self) -> float | None:
         """Without the deadlines of the peerings."""
+        if self._idle():
+            return None
         broker = self._node.broker
         handed_out = not broker.output_fenced and not broker.input_paused
         ends = (self._queues, self.feeders, self.receivers, self._agents)
         if handed_out and any(end.hungry for end in ends):
             return self._node.now
         return earliest(self.receivers.next_deadline(), *self._agents.deadlines())
+
+    def _idle(self) -> bool:
+        """There is no link in either direction, and no agent that wants one."""
+        feeders = self.feeders
+        return not (
+            self._agents.there or self.receivers.links or feeders.links or feeders.hungry
+            or self._queues.feeding
+        )  # fmt: skip
 
     def rest(self) -> None:
         """This broker stops serving, at once: nothing that comes from now on is for it."""

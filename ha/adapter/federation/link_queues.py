@@ -144,6 +144,11 @@ class LinkQueues:
         return self._feeding[uuid].read()
 
     @property
+    def feeding(self) -> bool:
+        """There is a link that takes from a queue."""
+        return bool(self._feeding)
+
+    @property
     def hungry(self) -> bool:
         return any(feeding.hungry for feeding in self._feeding.values())
 

@@ -116,8 +116,12 @@ class Peering:
         return f"{self.host}:{self.port}"
 
     @property
+    def open(self) -> bool:
+        return self._told_open and not self._told_lost
+
+    @property
     def state(self) -> PeeringState:
-        if self._told_open and not self._told_lost:
+        if self.open:
             return PeeringState.OPEN
         return PeeringState.SUSPENDED if self.dial_id is None else PeeringState.CONNECTING
 

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from ha.adapter.peering.login import PeeringLogin
 
 
+LOOK = 3.0
+"""Seconds after which deadlines are looked up again in any case: this end may have begun to close a
+connection."""
+NOW = 0.0
+
+
 @dataclass(slots=True, frozen=True)
 class Dial:
     """An outbound TCP connection that the node wants; `dial_id` is never used twice. `timeout`: seconds that
@@ -41,6 +47,8 @@ class Peerings:
         self._all: list[Peering] = []
         self._open: dict[int, Peering] = {}
         self._wanted: list[Dial] = []
+        self._look_at = NOW
+        """No deadline is earlier."""
 
     def names(self) -> list[str]:
         """Addresses of the brokers of the pair."""
@@ -50,6 +58,7 @@ class Peerings:
         self, brokers: list[tuple[str, int]], login: PeeringLogin, inbox: Inbox, kind: PeeringKind
     ) -> None:
         """Keep a connection to each of these brokers; `inbox` gets what comes of them."""
+        self._look_at = NOW
         self._all += [Peering(host, port, login, inbox, self._node, kind) for host, port in brokers]
 
     def remove(self, inbox: Inbox) -> None:
@@ -86,17 +95,24 @@ class Peerings:
 
     def resume(self, now: float) -> None:
         """Try those of the pair at once that are suspended."""
+        self._look_at = NOW
         for peering in self._all:
             if peering.kind is PeeringKind.PAIR:
                 peering.next_at = min(peering.next_at, now)
         self.due(now)
 
-    def next_deadline(self) -> float | None:
-        # One that was removed is only in `_open` until its connection is closed.
-        times = [peering.next_deadline() for peering in (*self._all, *self._open.values())]
-        return min((time for time in times if time is not None), default=None)
+    def next_deadline(self, now: float) -> float | None:
+        """When to call `timers` next. What an open connection sends and receives only puts it off, so it is
+        not looked up again each time."""
+        if now >= self._look_at and (self._all or self._open):
+            # One that was removed is only in `_open` until its connection is closed.
+            times = [peering.next_deadline() for peering in (*self._all, *self._open.values())]
+            known = [time for time in times if time is not None]
+            self._look_at = min([now + LOOK, *known])
+        return self._look_at if self._all or self._open else None
 
     def timers(self, now: float) -> None:
+        self._look_at = NOW
         for peering in list(self._open.values()):
             peering.timers(now)
         self.due(now)
@@ -120,6 +136,7 @@ class Peerings:
 
     def dialed(self, dial_id: int, now: float) -> None:
         peering = self._of(dial_id)
+        self._look_at = NOW
         if peering is not None:
             peering.dialed(now)
             self._open[dial_id] = peering
@@ -128,16 +145,21 @@ class Peerings:
         self, dial_id: int, now: float, *, nobody: bool = False, distrust: str = "", unresolved: str = ""
     ) -> None:
         peering = self._of(dial_id)
+        self._look_at = NOW
         if peering is not None:
             peering.failed(now, nobody=nobody, distrust=distrust, unresolved=unresolved)
 
     def received(self, dial_id: int, data: bytes, now: float) -> None:
         peering = self._open.get(dial_id)
         if peering is not None:
+            was_open = peering.open
             peering.received(data, now)
+            if not (was_open and peering.open):
+                self._look_at = NOW
 
     def closed(self, dial_id: int, clean: bool, now: float, distrust: str = "") -> None:
         peering = self._open.pop(dial_id, None)
+        self._look_at = NOW
         if peering is None:
             self.failed(dial_id, now, distrust=distrust)
             return

@@ -64,6 +64,8 @@ class LinkFeeders(ServedLinks[LinkFeed]):
     @property
     def hungry(self) -> bool:
         """Something was asked for or told, and not all of it is done: another tick is wanted at once."""
+        if not (self._opening or self.links):
+            return False
         return bool(self._opening) or any(feed.heeding.waits for feed in self.links.values())
 
     def tick(self) -> list[tuple[int, LinkError]]:
