@@ -358,7 +358,8 @@ class Agents:
         agent.told = stands
         source = f", with {end.source}" if end.source else ""
         why = f": {stands[1]}" if stands[1] else source
-        self._node.log(
+        tell = self._node.warn if end.state is AgentState.REFUSED else self._node.log
+        tell(
             codes.AGENT_STATE.say(
                 exchange=agent.entry.exchange, upstream=agent.entry.upstream, state=end.state.value, why=why
             )

@@ -24,3 +24,7 @@ class FederationNode(SourceNode, Protocol):
 
     @property
     def log(self) -> Callable[[Coded], None]: ...
+
+    @property
+    def warn(self) -> Callable[[Coded], None]:
+        """For what an operator may have to act on."""
