@@ -208,14 +208,15 @@ def _guard_after_the_snapshot(batch: Any) -> Any:
     """What is published between the two is in neither: its batches reach the joiner without their records."""
 
     def broken(
-        self: Primary, position: Position, wall_ms: int, payload: list[bytes], now: float, places: list[Place]
-    ) -> None:
+        self: Primary, position: Position, wall_ms: int, payload: list[bytes], now: float,
+        places: list[Place], wide: list[WideRun],
+    ) -> None:  # fmt: skip
         everybody = self.backups
         unguarded = {i: b for i, b in everybody.items() if b.phase is Phase.CATCHING}
         self.backups = {i: b for i, b in everybody.items() if i not in unguarded}
-        batch(self, position, wall_ms, payload, now, places)
+        batch(self, position, wall_ms, payload, now, places, wide)
         self.backups = unguarded
-        batch(self, position, wall_ms, [], now, [])
+        batch(self, position, wall_ms, [], now, [], [])
         self.backups = everybody
 
     return broken
