@@ -63,8 +63,8 @@ def _octets(name: str) -> int:
 def _number(key: str, value: object, least: int) -> int:
     whole = int(value) if isinstance(value, int) and not isinstance(value, bool) else None
     if whole is None or not least <= whole <= HIGHEST:
-        told = value if whole is None else whole  # Proton has types of its own
-        raise PreconditionFailed(f"{key} is a whole number from {least} to 2^62, not {told!r:.80}")
+        told = repr(value) if whole is None else format(whole, "d")  # Proton has types of its own
+        raise PreconditionFailed(f"{key} is a whole number from {least} to 2^62, not {told:.80}")
     return whole
 
 

@@ -26,6 +26,7 @@ from ha.core.federation.wire import (
 )
 from ha.core.wire.link import frame
 from tests.bad_inputs.test_link import Liar
+from tests.builds import PURE_ONLY
 from tests.ha.federation.nets import Net, restore
 from tests.ha.federation.test_hop import joined
 from tests.ha.pair import raw
@@ -221,6 +222,7 @@ def test_serials_that_come_twice_or_with_a_gap_cost_nobody_anything() -> None:
     goes_on(net)
 
 
+@PURE_ONLY
 def test_an_upstream_that_confirms_what_it_was_never_told_loses_that_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

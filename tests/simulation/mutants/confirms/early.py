@@ -55,8 +55,10 @@ def _need_no_disk(need_of_confirm: Any) -> Any:
 
 
 def _need_nothing(reply: Any) -> Any:
-    def broken(self: Held, frame: bytes, need: Need, position: Any, after: Any = None) -> None:
-        reply(self, frame, Need.NONE, position, after)
+    def broken(
+        self: Held, frame: bytes, need: Need, position: Any, after: Any = None, wait: Any = None
+    ) -> None:
+        reply(self, frame, Need.NONE, position, after, wait)
 
     return broken
 
