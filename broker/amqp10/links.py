@@ -179,7 +179,9 @@ class Links:
 
     def _refuse(self, link: Receiver | Sender, fault: Fault) -> None:
         """Answer with an attach without target or source, and a detach with the reason."""
-        self._served.pop(link, None)
+        served = self._served.pop(link, None)
+        if isinstance(served, Outgoing):
+            served.release()
         self._pointers.pop(deliveries.pointer(link), None)
         mine = link.target if isinstance(link, Receiver) else link.source
         mine.type = Terminus.UNSPECIFIED
@@ -246,6 +248,8 @@ class Links:
         if isinstance(served.link, Sender) and served.link.queued:
             self._uncounted[served.link.session] = None
         served.end()
+        if isinstance(served, Outgoing):
+            served.release()
 
     def _take_back(self, links: list[Incoming | Outgoing]) -> None:
         """Requeue the unsettled messages of several links at once for each queue, since they lie among each
@@ -435,9 +439,6 @@ class Links:
         self._take_back(served)
         for link in served:
             self._drop(link)
-        for link in served:
-            if isinstance(link, Outgoing):
-                link.release()
 
 
 def _forget(delivery: Delivery) -> None:

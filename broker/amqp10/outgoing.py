@@ -19,7 +19,7 @@ from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
 from broker.amqp10.deliveries import ACCEPTED, MODIFIED, REJECTED, RELEASED, Delivery
 from broker.model.history.records import Entry
-from broker.model.queue.consumer import Consumer
+from broker.model.queue.consumer import NOBODY, Consumer
 from broker.model.queue.requeueing import DeliveredBatch
 from broker.model.queue.until_confirmed import UntilConfirmed
 from broker.model.values import Need, Reason
@@ -78,7 +78,6 @@ class Outgoing:
         "_pointer", "_settling", "_staged", "_temporary", "_times", "_unacked", "_unconfirmed",
         "_wants_id", "consumer", "link", "queue",
     )  # fmt: skip
-    __deletable__ = ("consumer",)
 
     def __init__(
         self,
@@ -132,8 +131,10 @@ class Outgoing:
         return self._links.connection, 0
 
     def release(self) -> None:
-        """The connection is closed: break the reference cycle with the consumer."""
-        del self.consumer
+        """The link has ended: break the reference cycle with the consumer. The garbage collector must find no
+        object of the engine: in another order than links, session, connection, the engine frees some twice,
+        which ends the process."""
+        self.consumer.sink = NOBODY
 
     def open(self) -> None:
         """Answer the attach, for a temporary queue once the queue is safe. Raises AccessRefused."""

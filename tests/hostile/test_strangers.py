@@ -237,7 +237,27 @@ def client10(world: World) -> str:
     return lose(world)
 
 
-@pytest.mark.parametrize("came", [client, client10])
+def closer10(world: World) -> str:
+    """Detaches two links, has one refused and one closed with its queue, and ends a session."""
+    wire = pytest.importorskip("tests.broker.amqp10.wire")
+    talker = wire.Talker(world)
+    talker.receiver("/queues/q", 10, "first").close()
+    talker.sender("/queues/q", "other").close()
+    talker.turn()
+    assert talker.receiver("/queues/none", 10, "none").remote_condition.name == "amqp:not-found"
+    world.open().call(1, "queue.declare", queue="short")
+    doomed = talker.receiver("/queues/short", 10, "doomed")
+    world.clients[-1].call(1, "queue.delete", queue="short")
+    talker.turn()
+    assert doomed.remote_condition.name == "amqp:resource-deleted"
+    lose(world)
+    talker.receiver("/queues/q", 10)
+    talker.session.close()
+    talker.turn()
+    return lose(world)
+
+
+@pytest.mark.parametrize("came", [client, client10, closer10])
 def test_clients_leave_no_cycles(came: Callable[[World], str]) -> None:
     world = World()
     with suppress(ImportError):
@@ -252,7 +272,8 @@ def test_clients_leave_no_cycles(came: Callable[[World], str]) -> None:
         kind = came(world)
         world.tick()
         assert len(world.broker.connections) == 1
-        left = [found for found in gc.get_objects() if type(found).__name__ == kind]
+        kinds = (kind, "Outgoing", "Incoming")
+        left = [found for found in gc.get_objects() if type(found).__name__ in kinds]
         assert [found for found in left if id(found) not in before] == []
     finally:
         gc.enable()

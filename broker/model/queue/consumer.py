@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.errors import InternalError
 from broker.model.history.records import Entry, MessageId
 from broker.model.statistics import Counts
 
@@ -38,6 +39,24 @@ class DeliverySink(Protocol):
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue and the consumer are deleted. Send basic.cancel if the client supports it."""
+
+
+class _Nobody:
+    """The sink of a consumer that has ended."""
+
+    client = ""
+
+    def credit(self, consumer: Consumer) -> int:
+        return 0
+
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
+        raise InternalError(f"{len(entries)} messages for a consumer that has ended")
+
+    def cancelled(self, consumer: Consumer) -> None:
+        return
+
+
+NOBODY = _Nobody()
 
 
 class Consumer:
