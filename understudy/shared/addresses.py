@@ -44,7 +44,7 @@ def parse_address(value: Any) -> HostPort:
             colon = ""
         if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535 and is_host(host):
             return HostPort(host, int(port))
-    raise ValueError(f"{_said(value)} is not an address HOST:PORT")
+    raise ValueError(f"{without_login(value)} is not an address HOST:PORT")
 
 
 def is_host(text: str) -> bool:
@@ -56,8 +56,8 @@ def is_host(text: str) -> bool:
     return not set("\0@/") & set(text)
 
 
-def _said(value: Any) -> str:
-    """For an error. A URI may have a password in front of its host, which belongs in no log."""
+def without_login(value: object) -> str:
+    """A value as an error quotes it. What is in front of the host of a URI may be a password."""
     if not isinstance(value, str) or "@" not in value:
         return repr(value)
     login, _, host = value.rpartition("@")
@@ -82,7 +82,7 @@ def _parse_member(value: Any) -> tuple[HostPort, ...]:
     if isinstance(value, tuple) and value:
         return tuple(parse_address(address) for address in value)
     if not isinstance(value, str):
-        raise ValueError(f"{_said(value)} is not an address HOST:PORT")
+        raise ValueError(f"{without_login(value)} is not an address HOST:PORT")
     parts = value.split("|")
     if len(parts) > 1 and not all(part.strip() for part in parts):
         raise ValueError(f"{value!r} has an empty part: write HOST:PORT|HOST:PORT")
@@ -95,7 +95,7 @@ def _parsed_each(value: Any, parse: Callable[[Any], T]) -> tuple[T, ...]:
     if isinstance(value, str):
         value = [part for part in value.split(",") if part.strip()] if value.strip() != "off" else []
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{_said(value)} is not a list of addresses HOST:PORT,HOST:PORT")
+        raise ValueError(f"{without_login(value)} is not a list of addresses HOST:PORT,HOST:PORT")
     return tuple(parse(item) for item in value)
 
 

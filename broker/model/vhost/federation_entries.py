@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from broker.model.routing.node_routes import NODES
 from broker.model.values import LINK_LIMITS
+from understudy.shared.addresses import without_login
 
 AT = "@"
 """Between the exchange and the upstream in the name of an agent."""
@@ -215,7 +216,7 @@ def upstream_fault(name: str, value: Value) -> str:
         return f"addresses is a list of 1 to {MOST_ADDRESSES} addresses HOST:PORT"
     for address in addresses:
         if not isinstance(address, str) or not _is_address(address):
-            return f"{_without_login(address)!r:.80} is no address HOST:PORT"
+            return f"{without_login(address):.80} is no address HOST:PORT"
     if len(set(addresses)) < len(addresses):
         return "addresses has one address twice"
     if not isinstance(login, str) or not login:
@@ -275,13 +276,6 @@ def _numbers_fault(value: Value) -> str:
 def _unknown(value: Value, known: tuple[str, ...]) -> str:
     strange = sorted(set(value) - set(known))
     return f"{strange[0]!r:.80} is not known; it has {', '.join(known)}" if strange else ""
-
-
-def _without_login(address: object) -> object:
-    """For a sentence: what is in front of the host of a URI may be a password."""
-    if not isinstance(address, str) or "@" not in address:
-        return address
-    return f"***@{address.rpartition('@')[2]}"
 
 
 def _is_address(text: str) -> bool:

@@ -1,10 +1,10 @@
 """KnownTargets: runs to many queues go over a link without the queues' ids and the messages' first ids.
 
-A run that goes to many queues names each of them: 24 octets a queue, more than its messages have. The next
-run mostly goes to the same queues, and its ids follow on from those before. So both ends of a link remember
-the targets of such runs, each in a numbered slot, and a batch leaves out what the other end knows. Only
-BATCH_OF_TARGETS reads or changes a slot. Batches of any other kind leave the ids of a slot as they were, so
-the next run in it does not follow on, and is sent whole.
+A run that goes to many queues names each of them, and the id of its first message there: 24 octets a queue.
+The next run mostly goes to the same queues, and its ids follow on from those before. So both ends of a link
+remember the targets of such runs, each in a numbered slot, and a batch leaves out what the other end knows.
+Only BATCH_OF_TARGETS reads or changes a slot. Batches of any other kind leave the ids of a slot as they
+were, so the next run in it does not follow on, and is sent whole.
 
 Owner: RemoteBackup at the primary, BrokerReplicator at the backup; one per link. Pure codec.
 """
