@@ -144,6 +144,7 @@ class Connection(ABC):
         "login",
         "mechanism",
         "now",
+        "only_acked",
         "out",
         "paused_reading",
         "peer",
@@ -208,6 +209,8 @@ class Connection(ABC):
         """Steps of work that its input has caused in this turn: see `BrokerSettings.share`."""
         self._working: list[Iterator[int]] = []
         """Work that its input has begun and not finished: see `work`."""
+        self.only_acked = False
+        """The last input was a few acks, and nothing else."""
         self.wants_close = self.paused_reading = self.clean = self.gone = self.let_in = False
         self.deadline: float | None = None
         self.successor: Connection | None = None

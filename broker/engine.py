@@ -350,6 +350,16 @@ class Broker:
         deadline = sooner(deadline, vhosts.expiries.next())
         return sooner(deadline, self.ack_timeouts.next(vhosts.removals.shortest_ack))
 
+    def acks_wait(self, now: float) -> float | None:
+        """After input of nothing but acks: until when they may wait for `end_tick`; inf: it is not needed.
+        None: it is due, since more follows from them."""
+        vhosts = self.vhosts
+        if self.dirty or self.resuming or self.unconfirmed or vhosts.pending or vhosts.leaving:
+            return None
+        if vhosts.removals.waiting or vhosts.removals.in_pieces:
+            return None
+        return self.history.wait(now)
+
     def take_dirty(self) -> list[Connection]:
         """Connections with output, a changed `paused_reading`, or `wants_close`, since the last call."""
         dirty, self.dirty = self.dirty, []

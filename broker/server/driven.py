@@ -13,6 +13,8 @@ class DrivenConnection(Protocol):
 
     wants_close: bool
     paused_reading: bool
+    only_acked: bool
+    """The last input was a few acks, and nothing else."""
 
     @property
     def let_in(self) -> bool:
@@ -45,6 +47,10 @@ class Driven(Protocol):
     def end_tick(self, now: float, wall_ms: int) -> None: ...
     def timers(self, now: float) -> None: ...
     def next_deadline(self) -> float | None: ...
+    def acks_wait(self, now: float) -> float | None:
+        """After input of nothing but acks: until when they may wait for `end_tick`; inf: it is not needed;
+        None: it is due."""
+
     def take_dirty(self) -> Sequence[DrivenConnection]: ...
 
 

@@ -71,6 +71,8 @@ class Shell:
         """Returns the TLS context of the next dial with that login."""
         self.carry: Callable[[], None] | None = None
         """Called in each tick after output is written: passes the machine's requests on."""
+        self.before_tick: Callable[[], None] | None = None
+        """Called first in each tick."""
         self.output_sent: Callable[[], None] | None = None
         """Called in each tick when the output of inbound connections is written."""
         self.loop = asyncio.get_running_loop()
@@ -221,6 +223,17 @@ class Shell:
             if self._tick_loop is None or not self._tick_loop.handles_input:
                 self.loop.call_soon(self._tick)
 
+    def tick_for_acks(self) -> None:
+        """Request a tick after input of nothing but acks. If nothing follows from them, it may come later."""
+        if self._tick_due:
+            return
+        at = now()
+        until = self.driven.acks_wait(at)
+        if until is None:
+            self.tick_soon()
+        elif until < inf:
+            self._wake_at(until, at)
+
     def _tick(self) -> None:
         if not self._tick_due:
             return
@@ -235,6 +248,8 @@ class Shell:
             self._stop.set()
 
     def _run_tick(self) -> None:
+        if self.before_tick is not None:
+            self.before_tick()
         if self._logging_in or self._unread:
             self._serve_logging_in()
         if not self._stopping:
@@ -281,18 +296,22 @@ class Shell:
             self._deadline = inf
             return
         self._deadline = deadline
-        delay = deadline - now()
-        if delay <= 0:
+        self._wake_at(deadline, now())
+
+    def _wake_at(self, deadline: float, at: float) -> None:
+        if deadline <= at:
             self.tick_soon()
         elif self._timer is None or deadline < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = deadline
-            self._timer = self.loop.call_later(delay, self._timer_fired)
+            self._timer = self.loop.call_later(deadline - at, self._timer_fired)
 
     def _timer_fired(self) -> None:
+        """What it was for may have been done by another tick."""
         self._timer = None
-        self.tick_soon()
+        if not self._stopping:
+            self._arm()
 
     # -- dials
 

@@ -82,6 +82,7 @@ class SocketOwner(Protocol):
     def left(self, socket: Inbound) -> None: ...
     def warn(self, kind: str, said: Coded) -> None: ...
     def tick_soon(self) -> None: ...
+    def tick_for_acks(self) -> None: ...
 
 
 class _Socket(asyncio.BufferedProtocol):
@@ -275,7 +276,10 @@ class Inbound(_Socket):
             self.connection.receive(data, now())
             if self.connection.successor is not None:
                 self._switch_machine(self.connection.successor)
-            self.shell.tick_soon()
+            if self.connection.only_acked:
+                self.shell.tick_for_acks()
+            else:
+                self.shell.tick_soon()
         if self.tls is not None and self.tls.ended:
             self._input_ended()
 

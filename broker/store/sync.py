@@ -19,6 +19,8 @@ LIGHT = 256 << 10
 """Most octets that the broker's thread writes itself."""
 _SLOW, _WARY = 0.005, 1.0
 """Seconds that such a write may take; and for how long a thread writes instead after a slower one."""
+CALM = 2
+"""After so many syncs in a row during which nothing gathered, the next one wakes nobody."""
 
 
 class SyncWork(Protocol):
@@ -93,7 +95,9 @@ class LoopSync:
     """Small groups are written on the broker's thread, and the kernel syncs them meanwhile. New segments,
     large groups and cleaning block for longer, so a thread does all of that, until nothing is left.
 
-    The owner calls `ready` on the broker's thread when `fileno()` is readable.
+    The owner calls `ready` on the broker's thread when `fileno()` is readable, as long as `watch` says so.
+    A sync that nothing waits for alone, such as one that ends before the backups have answered, needs no
+    wake-up of its own: the owner calls `look` first in each tick.
     """
 
     def __init__(self, kernel: KernelSync) -> None:
@@ -110,6 +114,13 @@ class LoopSync:
         """Whether a tick's output goes first, as where backups wait for it."""
         self._due = False
         """Work has gathered, and waits for that."""
+        self.unnoticed: Callable[[], bool] = lambda: False
+        """Whether the end of a sync that begins now may go unnoticed until the next tick."""
+        self.watch: Callable[[bool], None] = lambda on: None
+        """Called with whether the owner should wait for `fileno()`."""
+        self._watched = False
+        self._calm = 0
+        """The latest syncs during which nothing gathered, and for which nothing else waited."""
         self._stopping = False
         self._wary_until = 0.0
 
@@ -120,21 +131,36 @@ class LoopSync:
         self._work = work
         self._thread = threading.Thread(target=self._run, args=(work,), name="store-sync", daemon=True)
         self._thread.start()
+        self._watch(True)
 
     def wake(self) -> None:
-        if self._busy or self._work is None:
-            return
-        if self.after_output():
-            self._due = True
-        else:
-            self._begin(self._work)
+        if self._busy:
+            self._calm = 0
+            self._watch(True)
+        elif self._work is not None:
+            if self.after_output():
+                self._due = True
+            else:
+                self._begin(self._work)
+
+    def look(self) -> None:
+        """Call it first in a tick: a sync that wakes nobody may be done."""
+        if self._busy and not self._watched and self._kernel.done:
+            self.ready()
 
     def output_sent(self) -> None:
         """Call it when the output of a tick has been handed to the kernel."""
-        if self._due and self._work is not None:
-            self._due = False
-            if not self._busy:
-                self._begin(self._work)
+        if self._busy:  # this tick did not begin the sync, so what it brought may wait for the disk
+            self._calm = 0
+            self._watch(True)
+        elif self._due and self._work is not None:
+            self._begin(self._work)
+        self._due = False
+
+    def _watch(self, on: bool) -> None:
+        if on is not self._watched:
+            self._watched = on
+            self.watch(on)
 
     def ready(self) -> None:
         """A sync of the kernel, or the thread, may be done."""
@@ -151,6 +177,7 @@ class LoopSync:
         else:
             work.group_synced(result)
         self._busy = False
+        self._calm += 1
         self._begin(work)
 
     def stop(self) -> None:
@@ -175,6 +202,7 @@ class LoopSync:
         self._busy = True
         if time.monotonic() - began > _SLOW:
             self._wary_until = began + _WARY
+        self._watch(self._calm < CALM or not self.unnoticed())
         try:
             self._kernel.submit(work.descriptor)
         except OSError:  # a file system without asynchronous sync, or too many requests in the system
@@ -183,6 +211,7 @@ class LoopSync:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        self._watch(True)
         self._busy = self._by_thread = True
         self._handed_over.set()
 

@@ -233,10 +233,23 @@ class Node:
             dirty.sort(key=self.hooks.is_client)
         return dirty if self.stopped is None else []
 
+    def acks_wait(self, now: float) -> float | None:
+        """See `Broker.acks_wait`."""
+        return self.broker.acks_wait(now) if self._running else None
+
     def feeds_backups(self) -> bool:
         """Whether history goes to backups."""
         primary = self.core.primary
         return primary is not None and bool(primary.backups)
+
+    def waits_for_backups(self) -> bool:
+        """Whether all that waits for this node's disk waits for a backup's answer as well."""
+        history = self.vhosts.history
+        return (
+            self.feeds_backups()
+            and self.broker.completion.floor is Need.DURABLE
+            and self.core.durable < Position(history.epoch, history.n)
+        )
 
     # -- outbound dials
 

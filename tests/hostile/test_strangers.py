@@ -34,7 +34,7 @@ class Guest:
 
     successor = None
     unsent = 0
-    wants_close = paused_reading = sends_much = False
+    wants_close = paused_reading = sends_much = only_acked = False
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

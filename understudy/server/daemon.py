@@ -341,6 +341,13 @@ def _disk_moved(node: Node, shell: Shell, thread: int) -> None:
         shell.wake()
 
 
+def _watch_disk(loop: asyncio.AbstractEventLoop, sync: LoopSync, on: bool) -> None:
+    if on:
+        loop.add_reader(sync.fileno(), sync.ready)
+    else:
+        loop.remove_reader(sync.fileno())
+
+
 async def _serve(settings: Settings, parts: _Parts) -> str | None:
     node, store = parts.node, parts.store
     space = room()
@@ -350,9 +357,9 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     if isinstance(store, _WakingStore):
         store.wake = partial(_disk_moved, node, shell, threading.get_ident())
     if parts.sync is not None:
-        parts.sync.after_output = node.feeds_backups
-        shell.output_sent = parts.sync.output_sent
-        asyncio.get_running_loop().add_reader(parts.sync.fileno(), parts.sync.ready)
+        parts.sync.after_output, parts.sync.unnoticed = node.feeds_backups, node.waits_for_backups
+        shell.before_tick, shell.output_sent = parts.sync.look, parts.sync.output_sent
+        parts.sync.watch = partial(_watch_disk, asyncio.get_running_loop(), parts.sync)
     passwords = LoginThreads(node.broker.logins, shell)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(tell)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.amqp091.codec.frames import FRAME_END
+from broker.amqp091.codec.frames import ACK, FRAME_END, METHOD
 from broker.model.history.records import Entry
 from broker.model.values import Need, Scope, need_of
 
@@ -25,6 +25,9 @@ ACK_SIZE = 21
 _FEW = 64
 """Maximum messages of a run that grows with later deliveries. Taking one message out of a longer run would
 cost more."""
+
+_ACKS_MAX = 16
+"""Maximum frames that `are_acks` looks at."""
 
 _first = attrgetter("first")
 
@@ -207,6 +210,17 @@ def parse_acks(buf: bytes, pos: int) -> tuple[list[AckRange], int]:
     if low >= 0:
         ranges.append(AckRange(low, high))
     return ranges, pos
+
+
+def are_acks(buf: bytes) -> bool:
+    """Whether the input is a few whole basic.ack frames, and nothing else."""
+    size = len(buf)
+    if size % ACK_SIZE or size > _ACKS_MAX * ACK_SIZE:
+        return False
+    for pos in range(0, size, ACK_SIZE):
+        if buf[pos] != METHOD or buf[pos + 7 : pos + 11] != ACK or buf[pos + 20] != FRAME_END:
+            return False
+    return True
 
 
 def parse_alike(buf: bytes, pos: int) -> tuple[list[AckRange], int]:

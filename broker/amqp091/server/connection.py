@@ -11,6 +11,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.channel_state.host import Failing, Host
+from broker.amqp091.channel_state.unacked import are_acks
 from broker.amqp091.codec.frames import (
     ACK,
     BODY,
@@ -140,6 +141,7 @@ class ServerConnection(Host):
 
     def receive(self, data: bytes, now: float) -> None:
         self.arrives(len(data), now)
+        self.only_acked = not self._tail and are_acks(data)
         if self._ignores_input or self.state is State.CLOSED:
             return
         if not (self._rests and self._waits_on(data)):

@@ -390,14 +390,14 @@ class ChannelConsumers:
             consumer.in_flight -= count
             self._in_flight -= count
             if not limit and consumer.limit:
-                run.queue.schedule()
+                run.queue.credit_came()
         if limit and runs:
             self.wake()
 
     def wake(self) -> None:
-        """Schedule all queues, since each consumer may get more than before."""
+        """Schedule the queues that hold messages, since each consumer may get more than before."""
         for consumer in self.by_tag.values():
-            consumer.queue.schedule()
+            consumer.queue.credit_came()
 
     def late(self, now: float) -> int | None:
         """The timeout for acks of a queue, in milliseconds, if a message of it is outstanding for longer."""

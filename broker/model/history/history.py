@@ -5,8 +5,8 @@ each tick, before any confirm is released. Sinks (store, link, ledger) get the b
 registration.
 
 Dequeues are gathered by (queue, epoch, reason) and become ranges: acks arrive in any order, and a range costs
-as much as one id. They are at most `dequeue_lag` late. Every record that is not an enqueue flushes them
-first, so no sink sees a deletion or purge before an older dequeue.
+as much as one id. They are at most `dequeue_lag` late, and go with another batch after half of that. Every
+record that is not an enqueue flushes them first, so no sink sees a deletion or purge before an older dequeue.
 
 Every sink gets every batch, even if no record in it is in the sink's scope. Positions count batches, not one
 sink's records. A gate must therefore pass a batch that has nothing for it. Otherwise a reply that waits for
@@ -15,6 +15,7 @@ that position, such as to a repeated declare, would wait for the next batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from broker.model.history.batch import Batch, BatchSink
@@ -106,6 +107,17 @@ class History:
         else:
             gathered.extend(seqs)
 
+    def wait(self, now: float) -> float | None:
+        """Until when what there is may wait for a flush, from `now` on; inf if there is nothing. None: a
+        flush is due."""
+        if self._records or self._hasty:
+            return None
+        if not self._gathered:
+            return math.inf
+        if self._deadline is None:
+            self._deadline = now + self.dequeue_lag
+        return self._deadline
+
     def gather(self) -> None:
         """Turn the gathered dequeues into records of this tick; for example before a commit, purge or
         deletion."""
@@ -132,12 +144,14 @@ class History:
         """End the tick: hand the batch, if there is one, to every sink. `now` in seconds of the broker's
         clock.
 
-        Dequeues younger than `dequeue_lag` stay behind, unless `force`.
+        Dequeues younger than `dequeue_lag` stay behind, unless `force`; or than half of it, if there are
+        other records, because a batch costs a sync.
         """
         if self._gathered:
             if self._deadline is None:
                 self._deadline = now + self.dequeue_lag
-            if force or self._hasty or now >= self._deadline:
+            early = self.dequeue_lag / 2 if self._records else 0.0
+            if force or self._hasty or now >= self._deadline - early:
                 self.longest_lag = max(self.longest_lag, now - self._deadline + self.dequeue_lag)
                 self.gather()
         self._hasty = False

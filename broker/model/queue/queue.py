@@ -63,6 +63,11 @@ class Queue(QueueContents):
             self.scheduled = True
             self.on_schedule(self)
 
+    def credit_came(self) -> None:
+        """A consumer may get more: request a `dispatch`, if there may be anything for it."""
+        if self.ready or self.backlog.count or self.browsers or self.watched:
+            self.schedule()
+
     # -- in
 
     def enqueue_run(self, envelope: Envelope, raws: list[bytes]) -> int:

@@ -15,7 +15,9 @@ from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.engine import Broker
 from broker.hooks import Hooks
+from broker.model.history.batch import Batch
 from broker.model.history.history import History
+from broker.model.history.records import Dequeue
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.security.access import Door
 from broker.server import shell, sockets
@@ -60,6 +62,27 @@ def test_a_slow_reader_gets_everything_once_it_reads() -> None:
             data = sock.recv(1 << 20)
             assert data
             got += data.count(b"b")
+
+
+def test_an_ack_alone_reaches_the_history_in_time() -> None:
+    """It makes no tick at once; a timer makes one, and no other input comes."""
+    heard = threading.Event()
+
+    class Sink:
+        def batch(self, batch: Batch) -> None:
+            if any(isinstance(record, Dequeue) for record in batch.records):
+                heard.set()
+
+    with live_broker() as live, socket.create_connection((live.host, live.port)) as sock:
+        live.broker.history.ledger_wanted = True
+        live.broker.sinks.append(Sink())
+        sock.sendall(LOGIN + encode_frame(1, "queue.declare", queue="q", durable=True))
+        sock.sendall(encode_frame(1, "basic.consume", queue="q", consumer_tag="c"))
+        sock.sendall(message(1, b"the only one", "", "q"))
+        _read_until(sock, b"the only one")
+        assert not heard.is_set()
+        sock.sendall(encode_frame(1, "basic.ack", delivery_tag=1))
+        assert heard.wait(5), "the next deadline of others is some 10 s away"
 
 
 def test_a_dialled_connection_sends_small_frames_at_once() -> None:

@@ -16,7 +16,11 @@ def test_a_full_read_is_followed_by_a_larger_one() -> None:
         buffer=buffer, small_buffer=buffer[:READ_SIZE], tick_soon=lambda: None, inbound={}, outbound={}
     )
     client: Any = SimpleNamespace(
-        let_in=True, sends_much=False, successor=None, receive=lambda data, now: heard.append(len(data))
+        let_in=True,
+        sends_much=False,
+        only_acked=False,
+        successor=None,
+        receive=lambda data, now: heard.append(len(data)),
     )
     socket = Inbound(owner, Door.ANY, None)
     socket.connection = client

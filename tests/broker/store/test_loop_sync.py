@@ -7,6 +7,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from itertools import count
 from math import inf
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from broker.store.files import RealFiles
 from broker.store.kernel_sync import KernelSync
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
-from broker.store.sync import LIGHT, LoopSync
+from broker.store.sync import CALM, LIGHT, LoopSync
 from tests.broker.store.batches import NO_BASE, append, enqueue, open_log
 from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
@@ -35,6 +36,10 @@ class Kernel(KernelSync):
         if self.refuses:
             raise OSError(errno.EINVAL, "no such operation")
         self.submitted += 1
+
+    @property
+    def done(self) -> bool:
+        return bool(self.results)
 
     def result(self) -> int | None:
         return self.results.pop() if self.results else None
@@ -101,6 +106,56 @@ def test_a_group_waits_for_the_output_that_is_to_leave_before(started: Started, 
     assert kernel.submitted == 1, "one sync at a time"
     ready(store, kernel, 0)
     assert store.durable == Position(1, 1) and kernel.submitted == 2
+
+
+def test_a_sync_that_nothing_waits_for_alone_wakes_nobody(started: Started, kernel: Kernel) -> None:
+    store, _ = started
+    driver = store._driver
+    assert isinstance(driver, LoopSync)
+    driver.after_output = driver.unnoticed = lambda: True
+    watched = [True]
+    driver.watch = watched.append
+    numbers = count(1)
+
+    def begin() -> Position:
+        append(store, number := next(numbers), enqueue(number))
+        driver.output_sent()
+        return Position(1, number)
+
+    def calm() -> None:
+        """Nothing gathers during so many syncs in a row."""
+        for taken in count():
+            begin()
+            ready(store, kernel, 0)
+            if not watched[-1]:
+                assert taken == CALM - 1
+                return
+
+    calm()
+    for _ in range(3):
+        position = begin()
+        assert not watched[-1]
+        driver.look()
+        assert store.durable < position
+        kernel.results.append(0)
+        driver.look()
+        assert store.durable == position
+    begin()
+    driver.output_sent()
+    assert watched[-1], "a later tick may wait for the disk alone"
+    ready(store, kernel, 0)
+    calm()
+    begin()
+    assert not watched[-1]
+    append(store, next(numbers), enqueue(9))
+    assert watched[-1], "more has gathered, and is to be written at once"
+    ready(store, kernel, 0)
+    ready(store, kernel, 0)
+    driver.unnoticed = lambda: False
+    for _ in range(2 * CALM):
+        begin()
+        ready(store, kernel, 0)
+    assert watched[-1]
 
 
 def test_large_groups_and_new_segments_are_the_work_of_the_thread(started: Started, kernel: Kernel) -> None:

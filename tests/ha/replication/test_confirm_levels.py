@@ -85,6 +85,7 @@ def test_a_synced_disk_asks_for_a_tick_unless_the_backups_ack_makes_one(
         disks(pair, primary=False, backup=acked)
         position = pair.publish(a, "q", "a")
         pair.run(0.1)
+        assert a.running.waits_for_backups() is not (acked or before_the_ack)
         a.sync.run()
         assert a.running.disk_moved() is (acked or before_the_ack)
         disks(pair, primary=True, backup=True)
@@ -95,6 +96,7 @@ def test_a_synced_disk_asks_for_a_tick_unless_the_backups_ack_makes_one(
     disks(pair, primary=False, backup=True)
     pair.publish(a, "q", "alone")
     pair.run(0.1)
+    assert not a.running.waits_for_backups()
     a.sync.run()
     assert a.running.disk_moved()
 

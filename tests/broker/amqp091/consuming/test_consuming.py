@@ -47,6 +47,39 @@ def test_messages_arrive_as_published_in_order() -> None:
     assert all(s.header.endswith(b"\x80\0\x04text") for s in seen[1:])
 
 
+def test_acks_make_no_tick_unless_something_follows_from_them() -> None:
+    world = World()
+    client = _queue(world, b"a")
+    broker, connection = world.broker, client.connection
+
+    def acked(tag: int, more: bytes = b"") -> float | None:
+        """Until when the ack may wait for a tick; None: not at all."""
+        connection.receive(encode_frame(1, "basic.ack", delivery_tag=tag) + more, world.now)
+        return broker.acks_wait(world.now) if connection.only_acked else None
+
+    client.send(1, "basic.qos", prefetch_count=1)
+    client.send(1, "basic.consume", queue="q", consumer_tag="c")
+    assert _bodies(client) == [b"a"]
+    until = acked(1)
+    assert until is not None and until > world.now
+    client.publish(1, b"b", routing_key="q")
+    client.publish(1, b"c", routing_key="q")
+    assert _bodies(client) == [b"b"]
+    assert acked(2) is None, "another message may go out"
+    world.tick()
+    assert _bodies(client) == [b"c"]
+    assert acked(3, message(1, b"d", "", "q")) is None
+    world.tick()
+    assert _bodies(client) == [b"d"]
+    ack = encode_frame(1, "basic.ack", delivery_tag=4)
+    for part in (ack[:9], ack[9:]):
+        connection.receive(part, world.now)
+        assert not connection.only_acked
+    assert acked(9) is None, "the client is to hear of it"
+    world.tick()
+    assert client.names() == ["channel.close"]
+
+
 def test_every_split_of_the_input_gives_the_same() -> None:
     """Two messages of one route and one of another, with frames cut at every byte."""
     data = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import pytest
 
@@ -57,6 +58,21 @@ def test_dequeues_wait_for_the_lag_and_become_ranges() -> None:
     made.dequeue(Q, 1, [5], Reason.ACKED, Scope.LINK)
     assert made.flush(6.0, 0) is None
     assert made.next_deadline() == 6.01
+
+
+def test_dequeues_go_with_another_batch_after_half_of_the_lag() -> None:
+    made, recorder = history()
+    made.dequeue(Q, 1, [1], Reason.ACKED, Scope.LINK)
+    assert made.wait(5.0) == made.wait(5.004) == made.next_deadline() == 5.01
+    made.append(run())
+    assert made.wait(5.004) is None, "a flush is due"
+    made.flush(5.004, 0)
+    made.append(run())
+    made.flush(5.005, 0)
+    assert [[type(record) for record in batch.records] for batch in recorder.batches] == [
+        [EnqueueRun], [EnqueueRun, Dequeue],
+    ]  # fmt: skip
+    assert made.wait(5.005) == inf and made.next_deadline() is None
 
 
 def test_enqueues_overtake_gathered_dequeues_but_a_deletion_does_not() -> None:

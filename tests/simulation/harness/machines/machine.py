@@ -302,8 +302,18 @@ class Machine:
         if self.paused:
             self._backlog.append(action)
             return
+        self.only_acked = False
         action()
-        self.tick_soon()
+        if not self.only_acked or not self._acks_wait():
+            self.tick_soon()
+
+    def _acks_wait(self) -> bool:
+        """Whether what was heard needs no tick of its own."""
+        if self._tick is None and self.node is not None:
+            if self.node.acks_wait(self.host.now) is None:
+                return False
+            self._set_deadline()
+        return True
 
     def tick_soon(self) -> None:
         if self._tick is None and self.node is not None and not self.paused:

@@ -45,6 +45,7 @@ class InboundSocket:
         if self.conn is not None and self.end.open:
             self.machine.on_input(self.machine, self.name, data)
             self.conn.receive(data, self.machine.host.now)
+            self.machine.only_acked = self.conn.only_acked
 
     def _closed(self, clean: bool) -> None:
         if self.conn is not None and self.machine.inbound.pop(id(self.conn), None) is not None:
