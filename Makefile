@@ -52,7 +52,7 @@ help: ## List the commands
 	@echo "make bench-gate               fails if a message costs clearly more CPU time than its baseline says (ARGS=--store: a new baseline)"
 	@echo "make bench-steady ARGS='--seconds 60'   pauses of the event loop at half of the maximum load, with 1,000,000 messages queued (ten minutes for each of two systems)"
 	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: ten minutes)"
-	@echo "make bench-compare            RabbitMQ (apt install rabbitmq-server) and Understudy under the same loads, and what ledger and metrics cost (writes bench/README.md; most of an hour; ARGS=--main: the first seven loads, some ten minutes; ARGS='--only mix': no file of the source)"
+	@echo "make bench-compare            RabbitMQ (apt install rabbitmq-server) and Understudy under the same loads, and what ledger and metrics cost (writes bench/README.md; most of an hour; ARGS=--main: the first seven loads, some ten minutes; ARGS='--only mix': one load; neither writes)"
 	@echo "make bench-federation ARGS=--quick   rates, octets and lines of federation between two nodes, and RabbitMQ's federation and shovel beside it (writes bench/README.md if it is a whole run)"
 	@echo "make bench-hostile ARGS=logins    what an honest client notices of an attack: waits, stops, memory, link"
 	@echo "make bench-numbers            what numbers of messages cost a producer that has them (writes bench/README.md; four minutes)"

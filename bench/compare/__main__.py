@@ -33,7 +33,6 @@ from bench.table import rewrite
 PAPER = brokers.ROOT / "bench" / "README.md"
 PLOT = brokers.ROOT / "bench" / "compare" / "plot.svg"
 BEGIN, END = "<!-- compare: table -->", "<!-- end of table -->"
-BEGIN_MAIN, END_MAIN = "<!-- compare: main -->", "<!-- end of main loads -->"
 Runs = dict[tuple[str, str], list[Figures]]
 
 
@@ -70,8 +69,7 @@ def main(
 ) -> None:
     """Compare RabbitMQ from Debian's package with Understudy.
 
-    A run of all loads on all systems also writes its section of bench/README.md. One of the first seven has a
-    section of its own there.
+    A run of all loads on all systems also writes its section of bench/README.md.
     """
     rows = MAIN if main_only else [*MAIN, *BREADTH]
     rows = [row for row in rows if re.search(only or "", row.name)]
@@ -99,10 +97,7 @@ def main(
     (out / "plot.svg").write_text(plot)
     (out / "results.json").write_text(json.dumps({"about": about, "runs": plain(runs)}, indent=1) + "\n")
     click.echo(f"{out}/table.md, {out}/plot.svg, {out}/results.json", err=True)
-    if main_only and not (only or names or pure):
-        rewrite(PAPER, text, BEGIN_MAIN, END_MAIN)
-        click.echo(f"{PAPER}", err=True)
-    elif not (only or names or pure):
+    if not (main_only or only or names or pure):
         PLOT.write_text(plot)
         rewrite(PAPER, f"{text}\n\n![Messages a second and CPU time](compare/plot.svg)", BEGIN, END)
         click.echo(f"{PAPER}, {PLOT}", err=True)
