@@ -207,9 +207,9 @@ class Broker:
         if now != self.now:
             self.now = now
             self.vhosts.wall_ms = self._wall.at(now)
-            if self.vhosts.removals.since is None:
-                self.vhosts.removals.since = self.vhosts.wall_ms
             self.on_clock(now)
+        if self.vhosts.removals.since is None:
+            self.vhosts.removals.since = self.vhosts.wall_ms
         self.memory.received += octets
         self._received += octets
 
@@ -358,7 +358,12 @@ class Broker:
             return None
         if vhosts.removals.waiting or vhosts.removals.in_pieces:
             return None
-        return self.history.wait(now)
+        until = self.history.wait(now)
+        if until is None:
+            return None
+        vhosts.removals.since = None  # the tick that comes begins with later input
+        sample = self.memory.next_deadline()
+        return until if sample is None else min(until, sample)
 
     def take_dirty(self) -> list[Connection]:
         """Connections with output, a changed `paused_reading`, or `wants_close`, since the last call."""

@@ -238,8 +238,11 @@ class Shell:
         if not self._tick_due:
             return
         self._tick_due = False
+        self._run(self._run_tick)
+
+    def _run(self, step: Callable[[], None]) -> None:
         try:
-            self._run_tick()
+            step()
         except Exception as error:
             # The machine is in an unknown state and must confirm nothing more.
             _LOGGER.exception(codes.TICK_FAILED.say(error=repr(error)))
@@ -311,7 +314,7 @@ class Shell:
         """What it was for may have been done by another tick."""
         self._timer = None
         if not self._stopping:
-            self._arm()
+            self._run(self._arm)
 
     # -- dials
 

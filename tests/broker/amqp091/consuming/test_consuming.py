@@ -80,6 +80,35 @@ def test_acks_make_no_tick_unless_something_follows_from_them() -> None:
     assert client.names() == ["channel.close"]
 
 
+def test_an_ack_without_a_tick_keeps_no_expired_message_alive() -> None:
+    """What counts for a tick is when its first input came, so that the tick's own time expires nothing."""
+    world = World()
+    client = _queue(world, b"other", name="other")
+    client.send(1, "basic.consume", queue="other", consumer_tag="other")
+    assert _bodies(client) == [b"other"]
+    client.call(1, "queue.declare", queue="q")
+    client.publish(1, b"head", routing_key="q")
+    client.publish(1, b"second", routing_key="q", properties=b"\x01\0\x041000")
+    world.now += 0.5
+    client.connection.receive(encode_frame(1, "basic.ack", delivery_tag=1), world.now)
+    assert world.broker.acks_wait(world.now) is not None
+    world.now += 5
+    client.connection.receive(encode_frame(1, "basic.consume", queue="q", consumer_tag="c"), world.now)
+    world.tick()
+    assert _bodies(client) == [b"head"]
+
+
+def test_an_ack_without_a_tick_is_in_the_next_sample_of_memory() -> None:
+    world = World(memory_limit=1 << 30)
+    client = _queue(world, b"x" * 100_000)
+    client.send(1, "basic.consume", queue="q", consumer_tag="c")
+    assert len(_bodies(client)) == 1
+    world.pass_time(2)
+    assert world.broker.memory.next_deadline() is None
+    client.connection.receive(encode_frame(1, "basic.ack", delivery_tag=1), world.now)
+    assert world.broker.acks_wait(world.now) == world.broker.memory.next_deadline() is not None
+
+
 def test_every_split_of_the_input_gives_the_same() -> None:
     """Two messages of one route and one of another, with frames cut at every byte."""
     data = (
