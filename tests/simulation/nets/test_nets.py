@@ -11,7 +11,7 @@ from tests.simulation.nets.runner import run_net
 SAMPLE, QUICK = (3, 4, 5), 14
 """Seeds that take seconds, of three and four sites; others take a minute."""
 HOUR, LONG = 3600.0, 11
-DOUBLES, EARLY = 3, 5
+DOUBLES, EARLY = 3, 31
 
 
 @pytest.mark.system
