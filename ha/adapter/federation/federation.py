@@ -144,12 +144,11 @@ class Federation:
 
     def next_deadline(self) -> float | None:
         """Without the deadlines of the peerings."""
-        if self._idle():
-            return None
         broker = self._node.broker
-        handed_out = not broker.output_fenced and not broker.input_paused
+        if self._idle() or broker.input_paused:  # `tick` does nothing then, so no deadline would pass
+            return None
         ends = (self._queues, self.feeders, self.receivers, self._agents)
-        if handed_out and any(end.hungry for end in ends):
+        if not broker.output_fenced and any(end.hungry for end in ends):
             return self._node.now
         return earliest(self.receivers.next_deadline(), *self._agents.deadlines())
 

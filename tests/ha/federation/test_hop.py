@@ -249,3 +249,20 @@ def test_a_backup_takes_the_gaps_in_the_ids_of_link_queues() -> None:
     net.gets("leaf", "q", "111")
     net.gets("other", "o", "111")
     assert not [line for host in net.nodes["hub"] for line in host.log if "was due" in line]
+
+
+def test_while_input_is_paused_no_question_is_due() -> None:
+    """A switchover pauses input. An agent asks nothing then, so its next question must not make ticks."""
+    net = Net(hub=1, leaf=1)
+    net.up()
+    net.exchange("leaf")
+    net.federate("leaf", "hub")
+    net.until(lambda: net.line("leaf", "hub")["reason"] != "")
+    leaf = net.serving("leaf").running
+    assert leaf.federation.next_deadline() is not None
+    leaf.broker.pause_input()
+    net.run(20)
+    assert leaf.federation.next_deadline() is None
+    leaf.broker.resume_input()
+    net.exchange("hub")
+    net.runs("leaf", "hub")
