@@ -238,9 +238,10 @@ class Shell:
         if not self._tick_due:
             return
         self._tick_due = False
-        self._run(self._run_tick)
+        self._guarded(self._run_tick)
 
-    def _run(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Do a part of a tick. If it fails, the node stops."""
         try:
             step()
         except Exception as error:
@@ -314,7 +315,7 @@ class Shell:
         """What it was for may have been done by another tick."""
         self._timer = None
         if not self._stopping:
-            self._run(self._arm)
+            self._guarded(self._arm)
 
     # -- dials
 

@@ -60,7 +60,7 @@ class KernelSync:
         self._event = ctypes.create_string_buffer(_EVENT.size)
         self._at_once = ctypes.byref(_Timespec(0, 0))
         self._call(setup, self._one, ctypes.byref(self._context))
-        ring = _Ring.from_address(self._context.value or 0)
+        ring = _Ring.from_address(self._context.value)
         self._ring = ring if ring.magic == _MAGIC else None
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
