@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
@@ -57,8 +58,8 @@ class Screen:
         return self.driver.find_elements("css selector", selector)
 
     def one(self, selector: str) -> Any:
-        """The element, once it is there."""
-        self.until(lambda: bool(self.all(selector)), selector)
+        """The element, once it is shown."""
+        self.until(lambda: any(each.is_displayed() for each in self.all(selector)[:1]), selector)
         return self.all(selector)[0]
 
     def text(self, selector: str = "main") -> str:
@@ -87,16 +88,25 @@ class Screen:
         field.clear()
         field.send_keys(value)
 
+    def values(self, selector: str) -> dict[str, str]:
+        """What a form would send: the boxes that are not ticked are not in it."""
+        script = "return Object.fromEntries(new FormData(document.querySelector(arguments[0])))"
+        found: dict[str, str] = self.driver.execute_script(script, selector)
+        return found
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         def shown(_: object) -> bool:
             return condition()
 
-        where = f"waited in vain for {what}"
-        WebDriverWait(self.driver, PATIENCE, poll_frequency=_LOOK).until(shown, where)
+        try:
+            WebDriverWait(self.driver, PATIENCE, poll_frequency=_LOOK).until(shown)
+        except TimeoutException:
+            page = self.text("body")[:2000]
+            raise AssertionError(f"waited in vain for {what}, and in the end there is: {page}") from None
 
     def says(self, words: str, selector: str = "body") -> None:
         """Wait until the page has these words."""
-        self.until(lambda: words in self.text(selector), f"{words!r}, there is: {self.text(selector)[:2000]}")
+        self.until(lambda: words in self.text(selector), f"{words!r} in {selector}")
 
     def findings(self) -> list[Any]:
         """What axe-core finds serious or critical."""

@@ -142,6 +142,26 @@ def test_a_queue_is_made_filled_read_emptied_and_deleted_by_hand(consoles: Conso
     assert screen.faults() == []
 
 
+def test_a_dialog_keeps_what_is_typed_while_the_console_changes_behind_it(
+    consoles: Consoles, screen: Screen
+) -> None:
+    """Each event of the node renders the console and its dialog again. So does a change of the page."""
+    screen.size(1280, 900)
+    screen.enter(consoles.at("left"))
+    screen.show("exchanges")
+    screen.press("Declare an exchange")
+    screen.fill("name", "typed")
+    screen.fill("arguments", "alternate-exchange = rest")
+    screen.one("dialog [name='durable']").click()
+    screen.one("dialog [name='type']").send_keys("topic")
+    expected = {"name": "typed", "vhost": "/", "type": "topic", "arguments": "alternate-exchange = rest"}
+    assert screen.values("dialog form") == expected
+    screen.show("queues")
+    screen.says("Queues", "main h1")
+    assert screen.values("dialog form") == expected
+    screen.press("Cancel", "dialog")
+
+
 def test_a_wrong_login_is_refused_in_words(consoles: Consoles, screen: Screen) -> None:
     screen.driver.get(consoles.at("left"))
     screen.driver.execute_script("sessionStorage.clear()")

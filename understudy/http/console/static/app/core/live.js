@@ -20,7 +20,6 @@ export function usePolled(where, seconds = 5) {
     let over = false;
     let timer = 0;
     let request = new AbortController();
-    const next = () => { if (!over) timer = setTimeout(run, seconds * 1000); };
     const run = async () => {
       clearTimeout(timer);
       if (document.hidden) return;
@@ -29,12 +28,13 @@ export function usePolled(where, seconds = 5) {
       const {signal} = request;
       try {
         const data = await get(where, {signal});
-        if (!over && !signal.aborted) setState({where, data, error: null});
+        if (over || signal.aborted) return;
+        setState({where, data, error: null});
       } catch (error) {
         if (over || signal.aborted) return;
         setState((old) => ({where, data: old.where === where && error.status !== 404 ? old.data : null, error}));
       }
-      next();
+      timer = setTimeout(run, seconds * 1000);
     };
     ask.current = run;
     run();

@@ -1,5 +1,6 @@
 // Fields of forms, as data: {name, label, kind, value, options, hint, required}. `kind`: text (the default), password,
-// number, choice, flag, lines, json, pairs.
+// number, choice, flag, lines, json, pairs. A value is a default: the form renders again with each event of the node, and
+// keeps what somebody has typed.
 import {html} from "../core/dom.js";
 
 export const Fields = ({fields}) => html`<div class="fields">${fields.map((each) => html`<${Field} ...${each} />`)}</div>`;
@@ -8,7 +9,7 @@ export function Field({name, label, kind = "text", value = "", options = [], hin
   const id = `field-${name}`;
   const shared = {id, name, "aria-describedby": hint ? `${id}-hint` : undefined, required};
   if (kind === "flag") {
-    return html`<div class="field flag"><input type="checkbox" ...${shared} checked=${Boolean(value)} />
+    return html`<div class="field flag"><input type="checkbox" ...${shared} defaultChecked=${Boolean(value)} />
       <label for=${id}>${label}</label>${hint && html`<p id="${id}-hint" class="hint">${hint}</p>`}</div>`;
   }
   return html`<div class="field">
@@ -22,20 +23,20 @@ export function Field({name, label, kind = "text", value = "", options = [], hin
 function control(kind, shared, value, options, suggest) {
   switch (kind) {
     case "choice":
-      return html`<select ...${shared} value=${value}>
+      return html`<select ...${shared}>
         ${options.map((each) => {
           const [key, text] = Array.isArray(each) ? each : [each, each];
-          return html`<option value=${key} selected=${key === value}>${text}</option>`;
+          return html`<option value=${key} defaultSelected=${key === value}>${text}</option>`;
         })}</select>`;
     case "lines":
     case "json":
     case "pairs":
       return html`<textarea ...${shared} rows=${kind === "lines" ? 5 : 3} spellcheck=${false}
-        class=${kind === "lines" ? "" : "code"}>${value}</textarea>`;
+        class=${kind === "lines" ? "" : "code"} defaultValue=${value ?? ""} />`;
     case "number":
-      return html`<input ...${shared} type="text" inputmode="numeric" value=${value} autocomplete="off" />`;
+      return html`<input ...${shared} type="text" inputmode="numeric" defaultValue=${value ?? ""} autocomplete="off" />`;
     default:
-      return html`<input ...${shared} type=${kind} value=${value} spellcheck=${false}
+      return html`<input ...${shared} type=${kind} defaultValue=${value ?? ""} spellcheck=${false}
         list=${suggest ? `${shared.id}-list` : undefined}
         autocomplete=${kind === "password" ? "new-password" : "off"} />`;
   }
