@@ -155,6 +155,8 @@ def _connected(master: str) -> SparkSession:
 def _options(*, local: bool, small: bool) -> dict[str, str]:
     options = {
         "spark.ui.enabled": "false",
+        # Which line of Python made each column: four calls of the JVM for each call of the DataFrame API.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         # The job generates more classes than the default of 100; each use would compile them again.
         "spark.sql.codegen.cache.maxEntries": "5000",
         "spark.ui.showConsoleProgress": "false",
