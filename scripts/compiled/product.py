@@ -38,8 +38,12 @@ def modules(root: Path) -> list[str]:
         for file in sorted((root / package).rglob("*.py"))
         if file.name != "__init__.py"
     ]
-    compiled = [name for name in names if not f"{name}.".startswith(tuple(f"{one}." for one in PLAIN))]
-    return [*compiled, *BESIDES]
+    return [*(name for name in names if not is_plain(name)), *BESIDES]
+
+
+def is_plain(name: str) -> bool:
+    """Whether a module is one of `PLAIN`, or in one of its packages."""
+    return f"{name}.".startswith(tuple(f"{one}." for one in PLAIN))
 
 
 def build(root: Path, target: Path, work: Path, jobs: int) -> None:
