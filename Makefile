@@ -14,7 +14,6 @@ NETS     ?= 20
 SOAK_NETS ?= 300
 FUZZ_SECONDS ?= 600
 HISTORIES ?= 200
-NETS ?= 10
 ROUNDS   ?= 100
 SEED     ?=
 COMPILED ?=
@@ -111,8 +110,10 @@ test-system:
 	  if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory test-cluster-smoke; fi; smoke=$$?; \
 	  exit $$((longer | smoke))
 
-test-longer: develop
+# COMPILED=1: with nodes of compiled modules.
+test-longer: develop $(if $(COMPILED),compiled)
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh); export JAVA_HOME; \
+	  export UNDERSTUDY_TEST_NODES=$(if $(COMPILED),$(CURDIR)/build/compiled); \
 	  if [ "$$(id -u)" != 0 ]; then exec $(MEASURED) "make test-longer" $(PYTEST) -m system $(ARGS); fi; \
 	  sh scripts/ensure_cluster_tools.sh; \
 	  UNDERSTUDY_TEST_TOOLS=required $(MEASURED) "make test-longer" $(PYTEST) -m '$(SYSTEM)' $(ARGS)
@@ -212,6 +213,7 @@ soak-exactly-once: develop
 soak-sweeps: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make soak-sweeps" $(PYTEST) -m soak $(SOAKED) $(ARGS)
 
+soak-ledgers: NETS = 10
 soak-ledgers: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
 	  $(BIN)/python -m tests.spark.histories --histories $(HISTORIES) $(if $(SEED),--first $(SEED)) $(ARGS)

@@ -3,6 +3,9 @@
 `PYTEST_SEED=N` repeats a run's random choices; without it a new seed is drawn, printed in the header, and
 printed again when something failed. The processes of `pytest -n` use the seed of the one that started them;
 each looks for what its own tests left over, and tells that one.
+
+`UNDERSTUDY_TEST_NODES=FOLDER`: nodes and commands that the tests start use the compiled modules there. The
+tests themselves run plain Python, whose methods they may replace.
 """
 
 from __future__ import annotations
@@ -47,6 +50,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("UNDERSTUDY_COMPILE", "0")
     os.environ[RUN_MARK] = f"{os.getpid()}.{SEED}"
     random.seed(SEED)
+    if (folder := os.environ.get("UNDERSTUDY_TEST_NODES")) and not _has_workers(config):
+        import understudy.shared  # decides what this process itself runs
+
+        assert understudy.shared.compiled_modules.Build.name == "pure"
+        os.environ["UNDERSTUDY_COMPILED"] = folder
+
+
+def _has_workers(config: pytest.Config) -> bool:
+    """Whether it starts the processes that run the tests."""
+    return not hasattr(config, "workerinput") and bool(config.getoption("numprocesses", None))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -126,7 +139,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A process that a test left behind fails the run; it is ended, so that it harms no later one."""
     to_tell: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if to_tell is not None or not session.config.getoption("numprocesses", None):
+    if not _has_workers(session.config):
         _left.extend(_end_what_is_left())
     if to_tell is not None:
         to_tell[_LEFT_OVER] = _left

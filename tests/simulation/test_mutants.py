@@ -10,14 +10,15 @@ import pytest
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.hunt import hunt
 from tests.simulation.mutants.mutant import Mutant, Patch
-from tests.simulation.mutants.soon import FIRST, FIRST_SEED, OTHERS, SEEDS
+from tests.simulation.mutants.soon import FIRST, FIRST_SEED, FROM, OTHERS, SEEDS
 
 LAST_INVARIANT = 30
 
 
 @pytest.mark.parametrize("name", [*FIRST, *(pytest.param(name, marks=pytest.mark.system) for name in OTHERS)])
 def test_the_named_checker_finds_it(name: str) -> None:
-    finding = hunt(next(mutant for mutant in MUTANTS if mutant.name == name), SEEDS, FIRST_SEED)
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    finding = hunt(mutant, SEEDS, FROM.get(name, FIRST_SEED))
     print(finding)
     assert finding.seed is not None, f"{finding} within {SEEDS} seeds; {finding.sample}"
 

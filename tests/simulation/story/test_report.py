@@ -31,7 +31,8 @@ from tests.simulation.story.report import ROOT, Report, commit, in_words, report
 from tests.simulation.story.story import Fold, Story, _from_note, _line, tell, transcript
 
 SEEDS = 100
-PLANTED = "release without recording"
+PLANTED, FROM = "release without recording", 14
+"""No earlier seed finds it."""
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -44,7 +45,7 @@ def mutant() -> Iterator[Mutant]:
 
 @pytest.fixture(scope="module")
 def failure(mutant: Mutant) -> Outcome:
-    outcomes = (run_seed(seed) for seed in range(1, SEEDS + 1))
+    outcomes = (run_seed(seed) for seed in range(FROM, SEEDS + 1))
     return next(outcome for outcome in outcomes if outcome.invariant in mutant.found_as)
 
 

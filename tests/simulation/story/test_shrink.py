@@ -17,7 +17,8 @@ from tests.simulation.story.plan_file import BadPlan, PlanFile
 from tests.simulation.story.shrink import Shrinker, plainer, put, signature, value_at, without
 
 SEEDS = 100
-PLANTED = ("release without recording", "confirm before the disk")
+PLANTED = {"release without recording": 14, "confirm before the disk": 2}
+"""And the seed from which on it is looked for: earlier ones do not find it, or take ten times as long."""
 
 
 @pytest.fixture(params=PLANTED)
@@ -28,8 +29,7 @@ def mutant(request: pytest.FixtureRequest) -> Iterator[Mutant]:
 
 
 def first_failure(mutant: Mutant) -> Outcome:
-    """Not of seed 1, which takes ten times as long as others."""
-    for seed in range(2, SEEDS + 1):
+    for seed in range(PLANTED[mutant.name], SEEDS + 1):
         outcome = run_seed(seed)
         if outcome.invariant in mutant.found_as:
             return outcome
@@ -58,7 +58,7 @@ def test_a_planted_failure_becomes_much_smaller_and_fails_alike(mutant: Mutant, 
 
 
 def test_it_shrinks_alike_each_time() -> None:
-    planted = next(mutant for mutant in MUTANTS if mutant.name == PLANTED[1])
+    planted = next(mutant for mutant in MUTANTS if mutant.name == "confirm before the disk")
     with planted.applied():
         outcome = first_failure(planted)
         both = [Shrinker(draw_plan(outcome.seed), outcome, most_seconds=1e9, most_runs=40) for _ in "12"]
