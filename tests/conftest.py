@@ -15,6 +15,8 @@ import os
 import random
 import secrets
 import signal
+import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,10 +52,23 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("UNDERSTUDY_COMPILE", "0")
     os.environ[RUN_MARK] = f"{os.getpid()}.{SEED}"
     random.seed(SEED)
-    if (folder := os.environ.get("UNDERSTUDY_TEST_NODES")) and not _has_workers(config):
-        import understudy.shared  # decides what this process itself runs
+    if folder := os.environ.get("UNDERSTUDY_TEST_NODES"):
+        _compile_nodes(folder, config)
 
-        assert understudy.shared.compiled_modules.Build.name == "pure"
+
+def _compile_nodes(folder: str, config: pytest.Config) -> None:
+    from understudy.shared.compiled_modules import Build  # now it is decided what this process itself runs
+
+    assert Build.name == "pure"
+    if not hasattr(config, "workerinput"):
+        command = [sys.executable, "-c", f"from {Build.__module__} import Build; print(Build.reason)"]
+        environment = os.environ | {"UNDERSTUDY_COMPILED": folder}
+        reason = subprocess.run(
+            command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+        if reason.strip():
+            raise pytest.UsageError(f"UNDERSTUDY_TEST_NODES: {reason.strip()}")
+    if not _has_workers(config):
         os.environ["UNDERSTUDY_COMPILED"] = folder
 
 
