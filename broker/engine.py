@@ -248,6 +248,10 @@ class Broker:
             self.release()
         if self.unconfirmed and not self.output_fenced and not self.input_paused:
             self._deliver_confirmed()
+        self._look_after(now)
+
+    def _look_after(self, now: float) -> None:
+        """What is due besides messages: paging, repeated lines of the log, samples of memory and disk."""
         if self.paging.due(now) and self.paging.step(now, self.vhosts):
             for connection in list(self.connections):
                 connection.update_paused()
@@ -325,11 +329,7 @@ class Broker:
         """When to call `timers` and `end_tick` next, on the clock of `now`. A time in the past means at
         once."""
         waits, vhosts = self.output_fenced or self.input_paused, self.vhosts
-        if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
-            return self.now
-        if vhosts.removals.in_pieces:
-            return self.now
-        if vhosts.leaving.stirred and vhosts.leaving and vhosts.deciding and not waits:
+        if self.resuming or vhosts.removals.in_pieces or (not waits and self._deliveries_are_due()):
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
@@ -349,6 +349,12 @@ class Broker:
             deadline = sooner(deadline, self._wall.when(over))
         deadline = sooner(deadline, vhosts.expiries.next())
         return sooner(deadline, self.ack_timeouts.next(vhosts.removals.shortest_ack))
+
+    def _deliveries_are_due(self) -> bool:
+        vhosts = self.vhosts
+        if vhosts.pending or vhosts.removals.waiting:
+            return True
+        return bool(vhosts.leaving.stirred and vhosts.leaving and vhosts.deciding)
 
     def acks_wait(self, now: float) -> float | None:
         """After input of nothing but acks: until when they may wait for `end_tick`; inf: it is not needed.

@@ -71,12 +71,7 @@ def main(
 
     A run of all loads on all systems also writes its section of bench/README.md.
     """
-    rows = MAIN if main_only else [*MAIN, *BREADTH]
-    rows = [row for row in rows if re.search(only or "", row.name)]
-    if not rows:
-        raise click.UsageError(
-            f"no load is named {only!r}: {', '.join(row.name for row in [*MAIN, *BREADTH])}"
-        )
+    rows = _loads(only or "", MAIN if main_only else [*MAIN, *BREADTH])
     run = modules.pure() if pure else modules.best()
     chosen = _chosen(names, systems(run))
     try:
@@ -84,9 +79,7 @@ def main(
         with tempfile.TemporaryDirectory(prefix="bench-compare-") as folder:
             load = Loader(seconds, engine, backlog, Files.made(Path(folder)))
             runs = _measure(rows, chosen, repeats, load)
-    except rabbitmq.MissingBroker as error:
-        raise click.ClickException(str(error)) from None
-    except brokers.BrokerError as error:
+    except (rabbitmq.MissingBroker, brokers.BrokerError) as error:
         raise click.ClickException(str(error)) from None
     about = _about(release, run, repeats, seconds)
     results = {key: Figures.middle(figures) for key, figures in runs.items()}
@@ -105,6 +98,12 @@ def main(
     due = {(row.name, system.name) for row in rows for system in chosen if system.offers(row)}
     if missing := len(due - results.keys()):
         raise click.ClickException(f"{missing} loads failed")
+
+
+def _loads(pattern: str, every: list[Row]) -> list[Row]:
+    if rows := [row for row in every if re.search(pattern, row.name)]:
+        return rows
+    raise click.UsageError(f"no load is named {pattern!r}: {', '.join(row.name for row in every)}")
 
 
 def _chosen(names: str, every: list[System]) -> list[System]:
