@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import pika
 import pytest
 
 from tests.deploy import paper
-from tests.deploy.tools import ROOT, run
+from tests.deploy.tools import PATIENCE, ROOT, run
 from tests.understudy.serving import serving
 from understudy.cli.main import cli
 
@@ -121,7 +122,10 @@ def test_the_tutorial(
         kill, look = lost.commands
         assert kill == "kill -9 PID_OF_A"
         pair.kill("a")
-        assert looks(typed(told(look))) == looks(status)
+        deadline = time.monotonic() + PATIENCE
+        while "a is gone" not in (seen := typed(told(look))) and time.monotonic() < deadline:
+            pass  # b takes some tenths of a second to notice
+        assert looks(seen) == looks(status)
         publishes, shows, queries = again_published.commands
         assert publishes == "python publish.py"
         exec(told(publish.text), {})
