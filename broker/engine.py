@@ -329,7 +329,7 @@ class Broker:
         """When to call `timers` and `end_tick` next, on the clock of `now`. A time in the past means at
         once."""
         waits, vhosts = self.output_fenced or self.input_paused, self.vhosts
-        if self.resuming or vhosts.removals.in_pieces or (not waits and self._deliveries_are_due()):
+        if self.resuming or vhosts.removals.in_pieces or (not waits and self._queues_have_work()):
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
@@ -350,7 +350,8 @@ class Broker:
         deadline = sooner(deadline, vhosts.expiries.next())
         return sooner(deadline, self.ack_timeouts.next(vhosts.removals.shortest_ack))
 
-    def _deliveries_are_due(self) -> bool:
+    def _queues_have_work(self) -> bool:
+        """Messages to deliver or to remove, or a queue that may go."""
         vhosts = self.vhosts
         if vhosts.pending or vhosts.removals.waiting:
             return True

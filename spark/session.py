@@ -155,7 +155,7 @@ def _connected(master: str) -> SparkSession:
 def _options(*, local: bool, small: bool) -> dict[str, str]:
     options = {
         "spark.ui.enabled": "false",
-        # Which line of Python made each column: four calls of the JVM for each call of the DataFrame API.
+        # To note which line of Python made a column takes four calls of the JVM for each one of the API.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         # The job generates more classes than the default of 100; each use would compile them again.
         "spark.sql.codegen.cache.maxEntries": "5000",

@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It replaces methods of the product, also in the processes that its tests start."""
+    """The simulation replaces methods of the product, also in processes that a test starts."""
     monkeypatch.setenv("UNDERSTUDY_PURE", "1")

@@ -32,11 +32,11 @@ function control(kind, shared, value, options, suggest) {
     case "json":
     case "pairs":
       return html`<textarea ...${shared} rows=${kind === "lines" ? 5 : 3} spellcheck=${false}
-        class=${kind === "lines" ? "" : "code"} defaultValue=${value ?? ""} />`;
+        class=${kind === "lines" ? "" : "code"} defaultValue=${value} />`;
     case "number":
-      return html`<input ...${shared} type="text" inputmode="numeric" defaultValue=${value ?? ""} autocomplete="off" />`;
+      return html`<input ...${shared} type="text" inputmode="numeric" defaultValue=${value} autocomplete="off" />`;
     default:
-      return html`<input ...${shared} type=${kind} defaultValue=${value ?? ""} spellcheck=${false}
+      return html`<input ...${shared} type=${kind} defaultValue=${value} spellcheck=${false}
         list=${suggest ? `${shared.id}-list` : undefined}
         autocomplete=${kind === "password" ? "new-password" : "off"} />`;
   }
